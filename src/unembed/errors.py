@@ -1,0 +1,90 @@
+"""Every error that a user can meet, and the exit code that the command line gives for each branch.
+
+    UnembedError                      1  our own fault, should not happen
+    ├── UsageError                    2  the command was written wrongly (unknown option, setting or name)
+    ├── InputError                    3  what was given cannot be used
+    │   ├── SpecError                    a model's description contradicts itself
+    │   ├── ShapeError                   a tensor does not have the shape that the model needs
+    │   ├── TokenizerError               text and ids cannot be turned into each other
+    │   ├── CorpusError                  a data file cannot be read as sequences
+    │   ├── CheckpointError              a file of weights is broken, incomplete or not understood
+    │   ├── TapError                     a tap asked for a place that this model does not have
+    │   └── RunError                     a run folder cannot be started, resumed or read
+    ├── ResourceError                 4  memory, disk or time ran out
+    ├── UnsafeError                   5  refused, because going on could run foreign code
+    ├── NotFiniteError                6  training stopped because a number was not finite
+    └── Interrupted                 130  stopped from outside; what was reached is saved
+
+Each message says where, what came, what was expected, and what to do next, in at most six lines. The next file to
+read is results.py, the shape of everything that is not an error.
+"""
+
+
+class UnembedError(Exception):
+    """The root of the tree: catching it catches everything that this package raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(UnembedError):
+    """The command line, a setting or a name given to a function is not one that exists."""
+
+    exit_code = 2
+
+
+class InputError(UnembedError):
+    """Something that the user gave cannot be used as it is."""
+
+    exit_code = 3
+
+
+class SpecError(InputError):
+    """A model's description contradicts itself or asks for what does not exist."""
+
+
+class ShapeError(InputError):
+    """A tensor's shape or range does not fit the model that was asked to take it."""
+
+
+class TokenizerError(InputError):
+    """Text cannot be encoded, ids cannot be decoded, or a tokenizer's file is not understood."""
+
+
+class CorpusError(InputError):
+    """A data file is missing, unreadable, empty or not in the form that its reader expects."""
+
+
+class CheckpointError(InputError):
+    """A checkpoint is broken, incomplete, or holds what no rule accounts for."""
+
+
+class TapError(InputError):
+    """A tap was asked for at a place that this model, or this attention path, does not have."""
+
+
+class RunError(InputError):
+    """A run folder is in the way, absent, or does not hold what was asked of it."""
+
+
+class ResourceError(UnembedError):
+    """Memory, disk or another resource ran out."""
+
+    exit_code = 4
+
+
+class UnsafeError(UnembedError):
+    """Refused for safety: going on could run code that came with the data."""
+
+    exit_code = 5
+
+
+class NotFiniteError(UnembedError):
+    """A loss, gradient or weight became infinite or not a number, and training stopped."""
+
+    exit_code = 6
+
+
+class Interrupted(UnembedError):
+    """A signal stopped the work; everything up to the last finished step is saved."""
+
+    exit_code = 130

@@ -1,0 +1,195 @@
+"""Table, Picture, Result: the one shape of every analysis.
+
+An analysis is a pure function `(model, input, options) -> Result`. A Result holds named tables of plain columns, single
+values, notes on how far to trust them, and a description of the pictures that show them. From that one shape come the
+command's JSON, the terminal table, the notebook view and the report's section; none of them is written per analysis.
+
+Column, value, note and picture names are keys: the words a person reads come from catalogue/ (`column.<name>`,
+`value.<name>`, `note.<key>`, `picture.<key>`). pictures.py, the next file to read, draws a Picture.
+"""
+
+import html
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+Value = str | bool | int | float | None | list[Any] | dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Named columns of equal length, one row an observation; `units` says what the numbers are measured in.
+
+    >>> Table(columns={"layer": [0, 1], "entropy": [2.0, 1.5]}, units={"entropy": "nats"}).n_rows
+    2
+    """
+
+    columns: Mapping[str, np.ndarray]
+    units: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Columns may be given as lists; they are kept as arrays so that `result.tables["top"]["layer"]` is always NumPy.
+        columns = {name: _as_column(values) for name, values in self.columns.items()}
+        lengths = {name: len(values) for name, values in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"columns of one table must be of one length, got {lengths}")
+        if unknown := set(self.units) - set(columns):
+            raise ValueError(f"units are given for columns that do not exist: {sorted(unknown)}")
+        object.__setattr__(self, "columns", columns)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.columns[name]
+
+    @property
+    def n_rows(self) -> int:
+        """The number of observations."""
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    def rows(self) -> list[dict[str, Value]]:
+        """The table as a list of plain dictionaries, one a row: what JSON lines and pandas take."""
+        plain = {name: [to_plain(value) for value in values] for name, values in self.columns.items()}
+        return [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
+
+    def to_dict(self) -> dict[str, Value]:
+        """The table column by column, as plain lists: `pandas.DataFrame(table.to_dict())` gives a frame."""
+        return {name: [to_plain(value) for value in values] for name, values in self.columns.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """How one table is to be drawn, without a word of any drawing library.
+
+    `lines`: y over x, one line per `color`; rows of `rules_table` (columns `name`, `y`) become labelled horizontal lines.
+    `grid`: one cell per (x, y), shaded by `color`, with `text` written in it.
+    `points`: one point per row at (x, y), in groups by `color`, labelled by `text`.
+    `bars`: horizontal bars, length x, one per y, stacked by `color`.
+    x, y, color, text and `tooltip` name columns of `table`.
+    """
+
+    key: str
+    kind: Literal["lines", "grid", "points", "bars"]
+    table: str
+    x: str
+    y: str
+    color: str | None = None
+    text: str | None = None
+    tooltip: tuple[str, ...] = ()
+    rules_table: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What an analysis found: tables and values by name, notes (catalogue keys), and pictures of the tables."""
+
+    name: str
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    values: Mapping[str, Value] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+
+    def __post_init__(self) -> None:
+        if clash := set(self.tables) & set(self.values):
+            raise ValueError(f"{self.name}: {sorted(clash)} name both a table and a value")
+        for picture in self.pictures:
+            wanted = [picture.x, picture.y, picture.color, picture.text, *picture.tooltip]
+            missing = {column for column in wanted if column} - set(self.tables[picture.table].columns)
+            if missing:
+                raise ValueError(f"{self.name}: picture {picture.key} needs columns {sorted(missing)}")
+
+    def to_dict(self) -> dict[str, Value]:
+        """Values, then tables (column by column), as plain Python: the keys of the command's JSON."""
+        return {**{k: to_plain(v) for k, v in self.values.items()}, **{k: t.to_dict() for k, t in self.tables.items()}}
+
+    def _repr_html_(self) -> str:
+        """Shows the result in a notebook without script or network; every text is escaped."""
+        parts = [f"<h4>{html.escape(self.name)}</h4>"]
+        if self.values:
+            cells = "".join(
+                f"<tr><th>{html.escape(key)}</th><td>{html.escape(str(to_plain(value)))}</td></tr>"
+                for key, value in self.values.items()
+            )
+            parts.append(f"<table>{cells}</table>")
+        for name, table in self.tables.items():
+            parts.append(f"<table><caption>{html.escape(name)}</caption>{_html_rows(table)}</table>")
+        return "\n".join(parts)
+
+
+def to_plain(value: Any) -> Value:
+    """Turns NumPy values, mappings and sequences into what JSON holds; numbers are not rounded.
+
+    A number that is not finite stays a float here: who writes JSON replaces it by null and names it (contract.md).
+    """
+    if isinstance(value, np.generic):
+        return to_plain(value.item())
+    if isinstance(value, np.ndarray):
+        return [to_plain(item) for item in value.tolist()]
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise TypeError(f"a result holds plain values and arrays, got {type(value).__name__}")
+
+
+def to_json_value(value: Any) -> Value:
+    """Plain values fit for strict JSON: a number that is not finite becomes `{"value": null, "not_finite": "nan"}`.
+
+    In a mapping the mark stands beside the key, as contract.md asks: `{"loss": null, "not_finite": "nan"}`.
+
+    >>> to_json_value({"loss": float("nan"), "step": 3})
+    {'loss': None, 'not_finite': 'nan', 'step': 3}
+    """
+    plain = to_plain(value)
+    if isinstance(plain, dict):
+        out: dict[str, Value] = {}
+        for key, item in plain.items():
+            if isinstance(item, float) and not math.isfinite(item):
+                out[key] = None
+                out["not_finite"] = _name_of(item)
+            else:
+                out[key] = to_json_value(item)
+        return out
+    if isinstance(plain, list):
+        return [to_json_value(item) for item in plain]
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return {"value": None, "not_finite": _name_of(plain)}
+    return plain
+
+
+def _name_of(number: float) -> str:
+    return "nan" if math.isnan(number) else ("inf" if number > 0 else "-inf")
+
+
+def _as_column(values: Any) -> np.ndarray:
+    array = values if isinstance(values, np.ndarray) else None
+    if array is None:
+        items = list(values)
+        # Texts, lists of unequal length and None have no numeric array; an object array keeps them as they are.
+        simple = bool(items) and all(isinstance(item, bool | int | float | np.generic) for item in items)
+        array = np.asarray(items) if simple else np.empty(len(items), dtype=object)
+        if not simple:
+            array[:] = items
+    return array
+
+
+def _html_rows(table: Table, limit: int = 200) -> str:
+    head = "".join(f"<th>{html.escape(_with_unit(name, table))}</th>" for name in table.columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(_short(value))}</td>" for value in row.values()) + "</tr>"
+        for row in table.rows()[:limit]
+    )
+    more = table.n_rows - limit
+    rest = f'<tr><td colspan="{len(table.columns)}">+ {more}</td></tr>' if more > 0 else ""
+    return f"<tr>{head}</tr>{body}{rest}"
+
+
+def _with_unit(name: str, table: Table) -> str:
+    return f"{name} [{table.units[name]}]" if name in table.units else name
+
+
+def _short(value: Value) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
