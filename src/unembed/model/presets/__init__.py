@@ -1,0 +1,41 @@
+"""Known shapes by name, as data: what `unembed count gpt2` counts and what a recipe starts from.
+
+A preset is a spec with its source, never weights. Each family's file holds rows of sizes and one function that turns a
+row into a spec; `PRESETS` below is the visible list of them all. No torch is imported.
+"""
+
+import difflib
+from collections.abc import Callable
+
+import msgspec
+
+from unembed.errors import UsageError
+from unembed.model.presets import gpt
+from unembed.model.spec import TransformerSpec
+
+
+class Preset(msgspec.Struct, frozen=True, kw_only=True):
+    """A named shape: its spec, where the shape was published, and what is odd about it ("" if nothing)."""
+
+    name: str
+    spec: TransformerSpec
+    source: str
+    note: str
+
+
+Row = tuple[Callable[[], TransformerSpec], str, str]
+PRESETS: dict[str, Row] = {**gpt.ROWS}
+
+
+def preset(name: str) -> Preset:
+    """Finds a preset by name. Raises: UsageError with the closest names.
+
+    >>> preset("gpt2").spec.n_layers
+    12
+    """
+    if name not in PRESETS:
+        close = difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(close)}?" if close else f"There are: {', '.join(PRESETS)}."
+        raise UsageError(f"no preset is named {name!r}. {hint}")
+    make, source, note = PRESETS[name]
+    return Preset(name=name, spec=make(), source=source, note=note)
