@@ -1,6 +1,6 @@
 """What all tests share: shapes enforced at run time, the data folder, and random numbers that nobody else draws.
 
-The import hook below rewrites `unembed` as it is imported, so that each call checks its jaxtyping and type annotations.
+The import hook below rewrites `unembed` as it is imported, so that each call checks its shapes and other annotations.
 It has to stand before the first import of `unembed`, which is why it is no fixture. It sees this process only: a test
 that starts `unembed` as a command runs the code as users have it. Next to read: test_layers.py, which keeps the
 folders in order.
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 N_THREADS = 2
 
-# The numeric tower lets an int pass for a float, as Python, mypy and every caller do.
-jaxtyping.install_import_hook("unembed", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+jaxtyping.install_import_hook("unembed", "run_time_checks.checked")
 
 # Set before torch is imported, so that tests without torch need not import it; commands started by a test inherit them.
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):

@@ -19,7 +19,7 @@ SRC = Path(__file__).parents[1] / "src" / "unembed"
 # From the ground up. The first line of the design is three here: everything raises errors, and a picture is drawn from
 # a result with the words of a catalogue.
 LAYERS = (
-    ("errors",),
+    ("errors", "visible"),
     ("runtime", "catalogue", "results"),
     ("pictures",),
     ("tokenizers", "model"),
@@ -33,7 +33,7 @@ LAYERS = (
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 
 # Counting and describing a model, and reading text, must answer at once: importing torch alone takes seconds.
-TORCH_FREE = ("errors", "catalogue", "results", "tokenizers", "model.spec", "model.counts", "cli.main")
+TORCH_FREE = ("errors", "visible", "catalogue", "results", "tokenizers", "model.spec", "model.counts", "cli.main")
 
 FILES = [path for path in sorted(SRC.rglob("*.py")) if path != SRC / "__init__.py"]
 
@@ -44,9 +44,12 @@ def module_of(path: Path) -> str:
 
 
 def lazy_name(value: object) -> str | None:
-    """`unembed.lenses.trace` if a constant is "unembed.lenses.trace" or "unembed.lenses.trace:run", else None."""
-    match = re.fullmatch(r"(unembed(\.\w+)+)(:\w+)?", value) if isinstance(value, str) else None
-    return match[1] if match else None
+    """`unembed.lenses.trace` if a constant is "unembed.lenses.trace" or "unembed.lenses.trace:run", else None.
+
+    The tap "unembed.table" and the tensor names of a head look like it, but name no package.
+    """
+    match = re.fullmatch(r"(unembed\.(\w+)(\.\w+)*)(:\w+)?", value) if isinstance(value, str) else None
+    return match[1] if match and match[2] in LEVEL else None
 
 
 def imports(source: str, module: str, *, is_package: bool = False) -> Iterator[tuple[int, str]]:
@@ -213,6 +216,7 @@ def test_package_init_resolves_relative_imports_from_itself():
         ("model.block", "import torch\nfrom .attention import Attention\nfrom ..errors import SpecError"),
         ("pictures", "from unembed.catalogue import text\nfrom unembed.results import Picture"),
         ("cli.tour", "def run():\n    from unembed.training import loop\n    from unembed import __version__"),
+        ("model.taps", "TAPS = ('embed.table', 'unembed.table')"),
         ("model.block", '"""unembed.training is above; a docstring may say so."""'),
     ],
 )
