@@ -67,7 +67,7 @@ def count(spec: TransformerSpec) -> Counts:
 
     parameters_untied is the same model with a head of its own: V * d_model more when it is tied.
     """
-    by_part = dict.fromkeys(PARTS, 0)
+    by_part: dict[str, int] = dict.fromkeys(PARTS, 0)
     for tensor in tensors(spec):
         by_part[tensor.part] += tensor.n_numbers
     table = spec.embedding.vocab_size * spec.embedding.d_model
@@ -170,5 +170,3 @@ def _norm(prefix: str, norm: Norm | None, width: int) -> Iterator[TensorInfo]:
         yield TensorInfo(prefix + "gain", (width,), "norms", "gain")
     if isinstance(norm, LayerNorm) and norm.has_bias:
         yield TensorInfo(prefix + "bias", (width,), "norms", "bias")
-
-

@@ -8,29 +8,26 @@ model is built, and when JSON is read or written.
 The next files to read: counts.py (every tensor that a spec implies) and transformer.py (the function itself).
 """
 
-import json
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-
-from unembed.errors import SpecError
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
     """The base of all descriptions: immutable, fields by name only, unknown fields refused."""
 
 
-# --- norms -------------------------------------------------------------------------------------------------------------
+# --- norms -----------------------------------------------------------------------------------------------
 
 
-class LayerNorm(Spec, tag="layer_norm", kw_only=True):
+class LayerNorm(Spec, tag="layer_norm", frozen=True, kw_only=True):
     """gain * (x - mean) / sqrt(variance + eps) + bias, over d_model. Source: Ba et al. 2016, arXiv:1607.06450."""
 
     eps: float
     has_bias: bool
 
 
-class RmsNorm(Spec, tag="rms_norm", kw_only=True):
+class RmsNorm(Spec, tag="rms_norm", frozen=True, kw_only=True):
     """x / sqrt(mean(x^2) + eps), times nothing, `gain`, or `1 + gain` (Gemma). Source: arXiv:1910.07467, equation 4."""
 
     eps: float
@@ -39,36 +36,36 @@ class RmsNorm(Spec, tag="rms_norm", kw_only=True):
 
 Norm = LayerNorm | RmsNorm
 
-# --- positions ---------------------------------------------------------------------------------------------------------
+# --- positions -------------------------------------------------------------------------------------------
 
 
-class Learned(Spec, tag="learned", kw_only=True):
+class Learned(Spec, tag="learned", frozen=True, kw_only=True):
     """A table row per position, added to the token's vector. Position p reads row p + offset (RoBERTa: offset 2)."""
 
     n_rows: int
     offset: int
 
 
-class Sinusoidal(Spec, tag="sinusoidal", kw_only=True):
+class Sinusoidal(Spec, tag="sinusoidal", frozen=True, kw_only=True):
     """PE(p, 2i) = sin(p / theta^(2i/d)), PE(p, 2i+1) = cos(same), added. Source: arXiv:1706.03762, section 3.5."""
 
     theta: float
 
 
-class LinearScaling(Spec, tag="linear", kw_only=True):
+class LinearScaling(Spec, tag="linear", frozen=True, kw_only=True):
     """Every angle divided by `factor`. Source: Chen et al. 2023, arXiv:2306.15595."""
 
     factor: float
 
 
-class DynamicScaling(Spec, tag="dynamic", kw_only=True):
+class DynamicScaling(Spec, tag="dynamic", frozen=True, kw_only=True):
     """Theta grows once a sequence is longer than `original_context` (NTK-aware, as in transformers' `dynamic`)."""
 
     factor: float
     original_context: int
 
 
-class Llama3Scaling(Spec, tag="llama3", kw_only=True):
+class Llama3Scaling(Spec, tag="llama3", frozen=True, kw_only=True):
     """Slow pairs divided by `factor`, fast ones kept, a ramp between. Source: Llama 3.1's reference code, `apply_scaling`."""
 
     factor: float
@@ -77,7 +74,7 @@ class Llama3Scaling(Spec, tag="llama3", kw_only=True):
     original_context: int
 
 
-class YarnScaling(Spec, tag="yarn", kw_only=True):
+class YarnScaling(Spec, tag="yarn", frozen=True, kw_only=True):
     """A ramp between kept and divided pairs, and scores scaled by attention_factor^2. Source: arXiv:2309.00071."""
 
     factor: float
@@ -88,7 +85,7 @@ class YarnScaling(Spec, tag="yarn", kw_only=True):
     truncates: bool
 
 
-class Rotary(Spec, tag="rotary", kw_only=True):
+class Rotary(Spec, tag="rotary", frozen=True, kw_only=True):
     """Pair i of q and k is turned by p * theta^(-2i/n), n the rotated part of the head. Source: arXiv:2104.09864.
 
     `half` pairs entry i with i + n/2 (Hugging Face files), `interleaved` pairs 2i with 2i + 1 (Meta's and the paper's).
@@ -104,21 +101,21 @@ class Rotary(Spec, tag="rotary", kw_only=True):
         return int(d_head * self.fraction)
 
 
-class Alibi(Spec, tag="alibi", kw_only=True):
+class Alibi(Spec, tag="alibi", frozen=True, kw_only=True):
     """Each score loses slope * distance, one slope a head. Source: Press et al. 2021, arXiv:2108.12409."""
 
 
-# --- embedding ---------------------------------------------------------------------------------------------------------
+# --- embedding -------------------------------------------------------------------------------------------
 
 
-class TokenDropout(Spec, tag="token_dropout", kw_only=True):
+class TokenDropout(Spec, tag="token_dropout", frozen=True, kw_only=True):
     """Mask vectors are zeroed and all vectors scaled by (1 - trained_share) / (1 - observed share). Source: esm2.py."""
 
     mask_id: int
     trained_share: float
 
 
-class Embedding(Spec, kw_only=True):
+class Embedding(Spec, frozen=True, kw_only=True):
     """ids -> vectors: a table row, scaled, plus a position's and a type's vector, then perhaps a norm."""
 
     vocab_size: int
@@ -130,20 +127,20 @@ class Embedding(Spec, kw_only=True):
     token_dropout: TokenDropout | None
 
 
-# --- blocks ------------------------------------------------------------------------------------------------------------
+# --- blocks ----------------------------------------------------------------------------------------------
 
 
-class Causal(Spec, tag="causal", kw_only=True):
+class Causal(Spec, tag="causal", frozen=True, kw_only=True):
     """A query sees itself and what comes before it; with a window, only the last `window` keys including itself."""
 
     window: int | None
 
 
-class Bidirectional(Spec, tag="bidirectional", kw_only=True):
+class Bidirectional(Spec, tag="bidirectional", frozen=True, kw_only=True):
     """Every query sees every key that is not padding."""
 
 
-class Attention(Spec, kw_only=True):
+class Attention(Spec, frozen=True, kw_only=True):
     """softmax(cap(score_scale * q.k) + position's bias, over the visible keys) v, then the output projection.
 
     n_kv_heads equal to n_heads is multi-head, 1 is multi-query, between is grouped-query (arXiv:2305.13245).
@@ -163,7 +160,7 @@ class Attention(Spec, kw_only=True):
 Activation = Literal["gelu", "gelu_tanh", "relu", "relu_squared", "silu"]
 
 
-class PlainMlp(Spec, tag="plain", kw_only=True):
+class PlainMlp(Spec, tag="plain", frozen=True, kw_only=True):
     """down(activation(up(x)))."""
 
     d_mlp: int
@@ -171,7 +168,7 @@ class PlainMlp(Spec, tag="plain", kw_only=True):
     has_bias: bool
 
 
-class GatedMlp(Spec, tag="gated", kw_only=True):
+class GatedMlp(Spec, tag="gated", frozen=True, kw_only=True):
     """down(activation(gate(x)) * up(x)). Source: Shazeer 2020, arXiv:2002.05202, equation 5."""
 
     d_mlp: int
@@ -179,23 +176,23 @@ class GatedMlp(Spec, tag="gated", kw_only=True):
     has_bias: bool
 
 
-class Serial(Spec, tag="serial", kw_only=True):
+class Serial(Spec, tag="serial", frozen=True, kw_only=True):
     """x + F(norm x) for `pre`, norm(x + F(x)) for `post`, x + norm(F(norm x)) for `both`; attention, then the MLP."""
 
     norm_at: Literal["pre", "post", "both"]
 
 
-class Parallel(Spec, tag="parallel", kw_only=True):
+class Parallel(Spec, tag="parallel", frozen=True, kw_only=True):
     """x + attention(norm x) + mlp(norm x), the two norms being one (PaLM) or two (NeoX)."""
 
     shares_norm: bool
 
 
-class NoShortcut(Spec, tag="no_shortcut", kw_only=True):
+class NoShortcut(Spec, tag="no_shortcut", frozen=True, kw_only=True):
     """F(norm x) without the x: what the residual stream is for is seen when it is gone."""
 
 
-class Block(Spec, kw_only=True):
+class Block(Spec, frozen=True, kw_only=True):
     """One layer: attention and MLP, the kind of norm they use, and how they meet the residual stream."""
 
     attention: Attention
@@ -204,17 +201,17 @@ class Block(Spec, kw_only=True):
     residual: Serial | Parallel | NoShortcut
 
 
-# --- head --------------------------------------------------------------------------------------------------------------
+# --- head ------------------------------------------------------------------------------------------------
 
 
-class HeadTransform(Spec, kw_only=True):
+class HeadTransform(Spec, frozen=True, kw_only=True):
     """What a masked-model head does before its table: norm(activation(dense(x))), d_model wide. Source: BERT."""
 
     activation: Activation
     norm: Norm
 
 
-class TiedHead(Spec, tag="tied", kw_only=True):
+class TiedHead(Spec, tag="tied", frozen=True, kw_only=True):
     """Scores by the very table that embeds: logits = scale * x E^T + bias, then cap * tanh(logits / cap)."""
 
     transform: HeadTransform | None
@@ -223,7 +220,7 @@ class TiedHead(Spec, tag="tied", kw_only=True):
     softcap: float | None
 
 
-class UntiedHead(Spec, tag="untied", kw_only=True):
+class UntiedHead(Spec, tag="untied", frozen=True, kw_only=True):
     """Scores by a table of its own, otherwise as TiedHead."""
 
     transform: HeadTransform | None
@@ -232,7 +229,7 @@ class UntiedHead(Spec, tag="untied", kw_only=True):
     softcap: float | None
 
 
-class TransformerSpec(Spec, kw_only=True):
+class TransformerSpec(Spec, frozen=True, kw_only=True):
     """A whole model. The number of layers is the length of `blocks`, so the two cannot disagree."""
 
     context_length: int

@@ -5,12 +5,12 @@ row into a spec; `PRESETS` below is the visible list of them all. No torch is im
 """
 
 import difflib
-from collections.abc import Callable
 
 import msgspec
 
 from unembed.errors import UsageError
-from unembed.model.presets import gpt
+from unembed.model.presets import bert_like, esm, gemma, gpt, llama, neox, qwen
+from unembed.model.presets.row import Row
 from unembed.model.spec import TransformerSpec
 
 
@@ -23,8 +23,15 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     note: str
 
 
-Row = tuple[Callable[[], TransformerSpec], str, str]
-PRESETS: dict[str, Row] = {**gpt.ROWS}
+PRESETS: dict[str, Row] = {
+    **gpt.ROWS,
+    **llama.ROWS,
+    **qwen.ROWS,
+    **gemma.ROWS,
+    **neox.ROWS,
+    **bert_like.ROWS,
+    **esm.ROWS,
+}
 
 
 def preset(name: str) -> Preset:

@@ -3,7 +3,7 @@
 All are pre-norm blocks with a plain GELU MLP and a tied head; they differ in positions, biases and sizes.
 """
 
-from collections.abc import Callable
+from typing import Literal
 
 from unembed.model.spec import (
     Activation,
@@ -14,13 +14,15 @@ from unembed.model.spec import (
     LayerNorm,
     Learned,
     PlainMlp,
+    RmsNorm,
     Rotary,
     Serial,
     TiedHead,
     TransformerSpec,
+    UntiedHead,
 )
 
-_EVERY_BIAS = ("q", "k", "v", "o")
+_EVERY_BIAS: tuple[Literal["q", "k", "v", "o"], ...] = ("q", "k", "v", "o")
 
 
 def gpt_spec(
@@ -111,18 +113,127 @@ def mini_gpt(vocab_size: int = 64) -> TransformerSpec:
     )
 
 
-def _nanogpt_cpu() -> TransformerSpec:
-    return gpt_spec(
-        vocab_size=65, context_length=64, d_model=128, n_layers=4, n_heads=4, has_bias=False, activation="gelu"
+def micro_spec(
+    vocab_size: int, d_model: int, n_layers: int, n_heads: int, context_length: int, activation: Activation
+) -> TransformerSpec:
+    """A microGPT: RMSNorm without gain on the summed embedding and before attention and MLP, no final norm, no biases.
+
+    The head has a table of its own. Its score is scaled as usual, by 1/sqrt(d_head).
+    """
+    norm = RmsNorm(eps=1e-5, gain="none")
+    gpt = gpt_spec(
+        vocab_size=vocab_size,
+        context_length=context_length,
+        d_model=d_model,
+        n_layers=n_layers,
+        n_heads=n_heads,
+        has_bias=False,
+        activation=activation,
+    )
+    return replace(
+        gpt,
+        embedding=replace(gpt.embedding, norm=norm),
+        blocks=(replace(gpt.blocks[0], norm=norm),) * n_layers,
+        final_norm=None,
+        head=UntiedHead(transform=None, has_bias=False, scale=None, softcap=None),
     )
 
 
-def _gpt2() -> TransformerSpec:
-    return gpt_spec(vocab_size=50_257, context_length=1024, d_model=768, n_layers=12, n_heads=12)
+def gpt3_spec(n_layers: int, d_model: int, n_heads: int) -> TransformerSpec:
+    """A GPT-3 size: GPT-2's block and vocabulary, context 2,048. Source: arXiv:2005.14165, table 2.1."""
+    return gpt_spec(vocab_size=50_257, context_length=2048, d_model=d_model, n_layers=n_layers, n_heads=n_heads)
 
 
-ROWS: dict[str, tuple[Callable[[], TransformerSpec], str, str]] = {
-    "mini-gpt": (mini_gpt, "the courses' Mini-GPT", ""),
-    "nanogpt-cpu": (_nanogpt_cpu, "nanoGPT's README, the run on a CPU: 65 characters of tinyshakespeare", ""),
-    "gpt2": (_gpt2, "transformers' GPT2Config; published 124,439,808 parameters", ""),
+_GPT2 = "OpenAI's released GPT-2 files; transformers' configuration_gpt2.py"
+_NANOGPT = "nanoGPT's model.py and train.py"
+_GPT3 = "arXiv:2005.14165, table 2.1"
+_ANDREA = "the ANDREA course pages and model cards; microGPT's source"
+_BANDED = "The paper alternates dense with banded sparse attention of unstated width; every layer is dense here."
+_RELU = "Squared ReLU is of microGPT's first version; later ones have plain ReLU."
+
+# name: layers, width, heads
+_GPT2_SIZES = {
+    "gpt2": (12, 768, 12),
+    "gpt2-medium": (24, 1024, 16),
+    "gpt2-large": (36, 1280, 20),
+    "gpt2-xl": (48, 1600, 25),
+}
+
+# name: layers, width, heads, what is odd
+_GPT3_SIZES = {
+    "gpt3-small": (12, 768, 12, ""),
+    "gpt3-medium": (24, 1024, 16, ""),
+    "gpt3-large": (24, 1536, 16, ""),
+    "gpt3-xl": (24, 2048, 16, "The paper prints 24 heads of 128, which is not 2,048; 16 heads are."),
+    "gpt3-2.7b": (32, 2560, 32, ""),
+    "gpt3-6.7b": (32, 4096, 32, ""),
+    "gpt3-13b": (40, 5120, 40, "The paper prints a width of 5,140, which is not 40 heads of 128; 5,120 is."),
+    "gpt3-175b": (96, 12_288, 96, ""),
+}
+
+# name: vocabulary, width, layers, heads, context, what is odd
+_MICRO_SIZES = {
+    "microgpt": (27, 16, 1, 4, 16, "26 letters and a boundary."),
+    "andrea-12m": (2305, 384, 6, 12, 1024, "A course page says 4,353 rows; the published 12.8M fits 2,305."),
+    "andrea-120m": (
+        8449,
+        768,
+        12,
+        12,
+        1024,
+        "98.7M parameters; 120M is the nominal size that shares are quoted against.",
+    ),
+    "andrea-480m": (8449, 1536, 16, 24, 1024, ""),
+}
+
+ROWS: dict[str, Row] = {
+    "mini-gpt": Row(mini_gpt, "the courses' Mini-GPT", "A vocabulary of 64 words at most, taught on a verb grammar."),
+    **{
+        name: Row(partial(micro_spec, *sizes, "relu_squared"), _ANDREA, f"{odd} {_RELU}".strip())
+        for name, (*sizes, odd) in _MICRO_SIZES.items()
+    },
+    "nanogpt-cpu": Row(
+        partial(
+            gpt_spec,
+            vocab_size=65,
+            context_length=64,
+            d_model=128,
+            n_layers=4,
+            n_heads=4,
+            has_bias=False,
+            activation="gelu",
+        ),
+        "nanoGPT's README, the run on a CPU: 65 characters of tinyshakespeare",
+    ),
+    **{
+        name: Row(
+            partial(
+                gpt_spec,
+                vocab_size=50_304,
+                context_length=1024,
+                d_model=768,
+                n_layers=12,
+                n_heads=12,
+                has_bias=has_bias,
+                activation="gelu",
+            ),
+            _NANOGPT,
+            f"{where} Prints {printed}: its number leaves out the position table. 47 of the 50,304 rows are padding.",
+        )
+        for name, has_bias, where, printed in [
+            ("nanogpt-124m", False, "train.py's default, without biases.", "123.59M"),
+            ("nanogpt-124m-bias", True, "GPTConfig's default, with biases.", "123.69M"),
+        ]
+    },
+    **{
+        name: Row(
+            partial(gpt_spec, vocab_size=50_257, context_length=1024, d_model=width, n_layers=layers, n_heads=heads),
+            _GPT2,
+        )
+        for name, (layers, width, heads) in _GPT2_SIZES.items()
+    },
+    **{
+        name: Row(partial(gpt3_spec, layers, width, heads), _GPT3, f"{odd} {_BANDED}".strip())
+        for name, (layers, width, heads, odd) in _GPT3_SIZES.items()
+    },
 }

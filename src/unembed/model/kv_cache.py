@@ -1,0 +1,81 @@
+"""Keys and values that were computed before, so that a new token costs one token's work.
+
+Space is taken once, for a stated capacity. Each layer writes its new keys at the same place; the transformer moves the
+place on once per forward, after the last layer, so that layers cannot disagree. The next file to read is block.py.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from unembed.errors import ShapeError
+from unembed.model.spec import TransformerSpec
+
+
+class KvCache:
+    """Room for `capacity` tokens of `batch` sequences in every layer. Meant for inference: what is stored has no gradient.
+
+    `length` counts the slots that are filled; `positions` and `is_real` tell what stands in each of them, padding
+    included, so that prompts of unequal length can share a batch.
+    """
+
+    def __init__(
+        self, spec: TransformerSpec, *, batch: int, capacity: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.capacity = capacity
+        self.length = 0
+        self.positions = torch.zeros(batch, capacity, dtype=torch.long, device=device)
+        self.is_real = torch.zeros(batch, capacity, dtype=torch.bool, device=device)
+        self.has_padding = False
+        shapes = [(batch, b.attention.n_kv_heads, capacity, b.attention.d_head) for b in spec.blocks]
+        self._keys = [torch.zeros(shape, dtype=dtype, device=device) for shape in shapes]
+        self._values = [torch.zeros(shape, dtype=dtype, device=device) for shape in shapes]
+
+    def n_real(self) -> Int[Tensor, " batch"]:
+        """How many real tokens each sequence has so far: the position of its next one."""
+        return self.is_real[:, : self.length].sum(-1)
+
+    def begin(self, positions: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None) -> None:
+        """Notes where the tokens of the coming forward stand. Raises: ShapeError when they do not fit."""
+        n_new = positions.shape[1]
+        if positions.shape[0] != self.positions.shape[0]:
+            raise ShapeError(f"cache: made for {self.positions.shape[0]} sequences, got {positions.shape[0]}")
+        if self.length + n_new > self.capacity:
+            raise ShapeError(
+                f"cache: holds {self.length} of {self.capacity} tokens and cannot take {n_new} more; "
+                "make it with a larger capacity, or start again from the end of the text"
+            )
+        new = slice(self.length, self.length + n_new)
+        self.positions[:, new] = positions
+        self.is_real[:, new] = True if mask is None else mask
+        self.has_padding = self.has_padding or (mask is not None and not bool(mask.all()))
+
+    def extend(
+        self, layer: int, k: Float[Tensor, "batch kv_head pos d_head"], v: Float[Tensor, "batch kv_head pos d_head"]
+    ) -> tuple[Float[Tensor, "batch kv_head key_pos d_head"], Float[Tensor, "batch kv_head key_pos d_head"]]:
+        """Writes one layer's new keys and values, and gives all of them, old and new."""
+        end = self.length + k.shape[2]
+        self._keys[layer][:, :, self.length : end] = k.detach()
+        self._values[layer][:, :, self.length : end] = v.detach()
+        return self._keys[layer][:, :, :end], self._values[layer][:, :, :end]
+
+    def advance(self, n_new: int) -> None:
+        """Moves on past the tokens of this forward; the transformer calls it once, after the last layer."""
+        self.length += n_new
+
+    def size_bytes(self) -> int:
+        """The bytes taken by keys and values, all layers together."""
+        return sum(t.numel() * t.element_size() for t in (*self._keys, *self._values))
+
+
+class LayerCache:
+    """One layer's view of the cache: all that attention needs to know about it."""
+
+    def __init__(self, cache: KvCache, layer: int) -> None:
+        self._cache, self._layer = cache, layer
+
+    def extend(
+        self, k: Float[Tensor, "batch kv_head pos d_head"], v: Float[Tensor, "batch kv_head pos d_head"]
+    ) -> tuple[Float[Tensor, "batch kv_head key_pos d_head"], Float[Tensor, "batch kv_head key_pos d_head"]]:
+        """As KvCache.extend, for this layer."""
+        return self._cache.extend(self._layer, k, v)
