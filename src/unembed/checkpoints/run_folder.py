@@ -1,0 +1,264 @@
+"""A run is a folder: it can be killed at any instant and goes on exactly where it was.
+
+    run.json        the spec, the recipe, the seed, the versions: what was asked for
+    metrics.jsonl   a line per record (metrics.py)
+    checkpoints/    step-000000/ step-000100/ ... (native.py)
+    tokenizer.json  README.md  report.html
+
+Anyone may read a run at any time. One process at a time may train into it: the first call that writes a checkpoint or a
+metric takes the run's lock (lock.py) and clears what an interrupted process left. Next to read: training/loop.py, which
+fills such a folder.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from torch import Tensor
+
+from unembed.checkpoints import lock, metrics, native, strict_json
+from unembed.checkpoints.files import DISK, FileLayer, discard, explaining, leftovers, read_bounded, replace_file
+from unembed.checkpoints.native import Checkpoint
+from unembed.errors import RunError
+
+RUN_FILE = "run.json"
+FORMAT_KEY, FORMAT = "run_format", 1
+_RUN_LIMIT_BYTES = 64 * 2**20
+
+# What vouches that a verified folder has not changed since: name, inode, size and time of each of its files.
+_Fingerprint = tuple[tuple[str, int, int, int], ...]
+
+
+def retained(steps: Iterable[int], *, best: int | None = None, keep_every: int | None = None) -> set[int]:
+    """Which checkpoints to keep: step 0, the last two, the best, and every `keep_every`-th step.
+
+    Analyses over training read the old ones; the last two are kept so that a damaged one is no loss.
+
+    >>> sorted(retained(range(0, 1100, 100), best=300, keep_every=500))
+    [0, 300, 500, 900, 1000]
+    """
+    present = sorted(set(steps))
+    kept = {*present[-2:], *(step for step in present if step in (0, best))}
+    if keep_every is not None and keep_every > 0:
+        kept |= {step for step in present if step % keep_every == 0}
+    return kept
+
+
+class RunFolder:
+    """A run on disk. `RunFolder.create` starts one, `RunFolder.open` finds one; `with run:` gives its lock back."""
+
+    def __init__(self, path: Path, description: dict[str, Any], *, files: FileLayer = DISK) -> None:
+        self.path = path
+        self.description = description
+        self._files = files
+        self._log = metrics.MetricsLog(path / metrics.NAME, files=files)
+        self._lock: lock.RunLock | None = None
+        self._verified: dict[str, _Fingerprint] = {}
+
+    @staticmethod
+    def create(path: Path | str, *, description: Mapping[str, Any], files: FileLayer = DISK) -> "RunFolder":
+        """Starts a run in a new or empty folder, takes its lock and writes run.json.
+
+        Raises: RunError if a run or anything else is already there, or if the description is no plain JSON;
+        ResourceError when the disk is full.
+        """
+        folder = Path(path)
+        _refuse_occupied(folder)
+        run = RunFolder(folder, dict(description), files=files)
+        data = _encode_description(folder, description)
+        with explaining(f"making the folder {folder}", "The run was not started.", RunError):
+            files.make_folder(folder)
+        run.lock()
+        try:
+            _refuse_occupied(folder)  # again: another process may have been faster
+            with explaining(f"making {run._checkpoints}", "The run was not started.", RunError):
+                files.make_folder(run._checkpoints)
+            replace_file(folder / RUN_FILE, data, files=files)
+            with explaining(f"flushing {folder.parent} to the disk", "A power cut may undo the new run.", RunError):
+                files.sync_folder(folder.parent)
+        except BaseException:
+            run.close()
+            raise
+        return run
+
+    @staticmethod
+    def open(path: Path | str, *, files: FileLayer = DISK) -> "RunFolder":
+        """Opens a run that exists, for reading; the first method that writes takes its lock.
+
+        Raises: RunError where there is no run, or where its run.json cannot be read.
+        """
+        folder = Path(path)
+        if not (folder / RUN_FILE).is_file():
+            raise RunError(
+                f"{folder}: is no run (it has no {RUN_FILE}). Give the folder that --out named when training."
+            )
+        try:
+            description = strict_json.decode(read_bounded(folder / RUN_FILE, _RUN_LIMIT_BYTES, kind=RunError))
+        except ValueError as error:
+            raise RunError(f"{folder / RUN_FILE}: is not the JSON that was written there: {error}") from error
+        if not isinstance(description, dict) or description.pop(FORMAT_KEY, None) != FORMAT:
+            raise RunError(
+                f"{folder / RUN_FILE}: is not of format {FORMAT}. Another version of unembed may have written it."
+            )
+        return RunFolder(folder, description, files=files)
+
+    @staticmethod
+    def exists(path: Path | str) -> bool:
+        """Whether a run was started in this folder; what `--resume` asks before it opens or creates one."""
+        return (Path(path) / RUN_FILE).is_file()
+
+    def lock(self) -> None:
+        """Becomes the one writer of this run, and clears what an interrupted one left. Again is fine.
+
+        Raises: RunError naming the process that is training into it.
+        """
+        if self._lock is None:
+            self._lock = lock.RunLock.take(self.path)
+            native.recover(self._checkpoints, files=self._files)
+            for path in leftovers(self.path):
+                discard(path, files=self._files)
+
+    def close(self) -> None:
+        """Gives the lock back; reading goes on working, and the next write takes it again."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def save_checkpoint(
+        self, step: int, *, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: Mapping[str, Any]
+    ) -> Path:
+        """Saves the state after `step` steps; log that step's metrics before it, since a resume will not repeat them.
+
+        Raises: ResourceError when space ran out, CheckpointError otherwise; what was saved before is untouched.
+        """
+        self.lock()
+        self._log.flush()
+        with explaining(f"making {self._checkpoints}", "The checkpoint was not saved.", RunError):
+            self._files.make_folder(self._checkpoints)
+        path = native.write_checkpoint(
+            self._checkpoints, step, weights=weights, optimizer=optimizer, state=state, files=self._files
+        )
+        self._verified[path.name] = _fingerprint(path)
+        return path
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """All complete checkpoints by step. Each is read in full the first time, to hold it against its manifest."""
+        return [found for found in map(self._examine, self._folders()) if isinstance(found, Checkpoint)]
+
+    def latest(self) -> tuple[Checkpoint | None, list[str]]:
+        """The newest complete checkpoint, and a sentence about each newer one that had to be passed over."""
+        messages: list[str] = []
+        for folder in reversed(self._folders()):
+            found = self._examine(folder)
+            if isinstance(found, Checkpoint):
+                if messages:
+                    messages.append(f"going back to {folder.name}")
+                return found, messages
+            messages.append(f"{folder.name} is passed over: {found}")
+        if messages:
+            messages.append("none of the checkpoints is complete")
+        return None, messages
+
+    def prune(self, *, keep: Iterable[int]) -> None:
+        """Removes complete checkpoints whose step is not in `keep`, but never the last complete one.
+
+        Damaged ones stay where they are: only a person can tell whether something in them is worth saving.
+
+        Raises: CheckpointError where the disk refuses.
+        """
+        self.lock()
+        kept = set(keep)
+        for checkpoint in self.checkpoints()[:-1]:
+            if checkpoint.step not in kept:
+                native.remove_checkpoint(checkpoint.path, files=self._files)
+
+    def append_metrics(self, record: Mapping[str, Any]) -> None:
+        """Adds one record, with its `step`, to metrics.jsonl. Raises: RunError, ResourceError."""
+        self.lock()
+        self._log.append(record)
+
+    def truncate_metrics(self, step: int) -> None:
+        """Removes the records of steps after `step`, which a resumed run will write again; -1 removes all."""
+        self.lock()
+        self._log.truncate(step)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All complete records of metrics.jsonl, oldest first. Raises: RunError if the log is damaged."""
+        return self._log.records()
+
+    def write_text(self, name: str, text: str) -> None:
+        """Writes README.md, report.html, tokenizer.json beside run.json, in one instant; takes no lock.
+
+        Raises: RunError if `name` is a path or one of the run's own files; ResourceError when the disk is full.
+        """
+        if name != Path(name).name or name.startswith(".") or name in {RUN_FILE, metrics.NAME, "checkpoints"}:
+            raise RunError(f"{self.path}: {name!r} is not the plain name of a file that may be written here")
+        replace_file(self.path / name, text.encode("utf-8"), files=self._files)
+
+    def write_description(self, description: Mapping[str, Any]) -> None:
+        """Replaces run.json, as when a finished run is given more steps. Raises: as `create`."""
+        self.lock()
+        replace_file(self.path / RUN_FILE, _encode_description(self.path, description), files=self._files)
+        self.description = dict(description)
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def _folders(self) -> list[Path]:
+        if not self._checkpoints.is_dir():
+            return []
+        steps = {step: path for path in self._checkpoints.iterdir() if (step := native.step_of(path)) is not None}
+        return [steps[step] for step in sorted(steps)]
+
+    def _examine(self, folder: Path) -> Checkpoint | str:
+        """The checkpoint, or why it is none. A folder that has not changed since it was verified is not read again."""
+        step = native.step_of(folder)
+        fingerprint = _fingerprint(folder)
+        if step is None or self._verified.get(folder.name) != fingerprint:
+            if (reason := native.why_incomplete(folder)) is not None:
+                return reason
+            self._verified[folder.name] = fingerprint
+        return Checkpoint(folder, step if step is not None else -1)
+
+
+def _fingerprint(folder: Path) -> _Fingerprint:
+    found = []
+    for name in (native.WEIGHTS, native.OPTIMIZER, native.STATE, native.MANIFEST):
+        try:
+            stat = (folder / name).stat()
+        except OSError:
+            continue
+        found.append((name, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return tuple(found)
+
+
+def _encode_description(folder: Path, description: Mapping[str, Any]) -> bytes:
+    if FORMAT_KEY in description:
+        raise RunError(f"{folder}: a run's description may not hold the key {FORMAT_KEY!r}")
+    try:
+        return strict_json.encode({FORMAT_KEY: FORMAT, **description})
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RunError(f"{folder}: the run's description cannot be stored: {error}") from error
+
+
+def _refuse_occupied(folder: Path) -> None:
+    if (folder / RUN_FILE).exists():
+        raise RunError(
+            f"{folder}: holds a run already. Go on with it by --resume, or choose another folder with --out."
+        )
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder}: is a file. Choose another folder with --out.")
+    # A start that was killed leaves a lock, an unfinished run.json and an empty folder for checkpoints: no obstacle.
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")} if folder.is_dir() else set()
+    if names - {"checkpoints"} or any((folder / "checkpoints").glob("*")):
+        raise RunError(f"{folder}: is not empty, and holds no run. Choose another folder with --out.")
