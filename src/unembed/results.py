@@ -66,7 +66,8 @@ class Picture:
     `grid`: one cell per (x, y), shaded by `color`, with `text` written in it.
     `points`: one point per row at (x, y), in groups by `color`, labelled by `text`.
     `bars`: horizontal bars, length x, one per y, stacked by `color`.
-    x, y, color, text and `tooltip` name columns of `table`.
+    x, y, color, text and `tooltip` name columns of `table`; so do `facet`, which makes one panel for each of its values,
+    and `x_text`, which a grid writes under each x (the token at a position).
     """
 
     key: str
@@ -78,6 +79,8 @@ class Picture:
     text: str | None = None
     tooltip: tuple[str, ...] = ()
     rules_table: str | None = None
+    facet: str | None = None
+    x_text: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +97,8 @@ class Result:
         if clash := set(self.tables) & set(self.values):
             raise ValueError(f"{self.name}: {sorted(clash)} name both a table and a value")
         for picture in self.pictures:
-            wanted = [picture.x, picture.y, picture.color, picture.text, *picture.tooltip]
+            optional = (picture.color, picture.text, picture.facet, picture.x_text)
+            wanted = [picture.x, picture.y, *optional, *picture.tooltip]
             missing = {column for column in wanted if column} - set(self.tables[picture.table].columns)
             if missing:
                 raise ValueError(f"{self.name}: picture {picture.key} needs columns {sorted(missing)}")

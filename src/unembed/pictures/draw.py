@@ -1,0 +1,56 @@
+"""From a Picture and its tables to a Vega-Lite description that stands alone, and from that to SVG.
+
+Before it: kinds.py, which draws one panel. What a page shows beside its pictures is the business of report/, the next
+folder to read.
+"""
+
+from typing import Any
+
+from unembed import catalogue
+from unembed.pictures.kinds import Panel
+from unembed.pictures.rows import Tables, caption, choice, panels
+from unembed.pictures.theme import Scheme, theme
+from unembed.results import Picture
+
+Spec = dict[str, Any]
+
+
+def draw(picture: Picture, tables: Tables, *, lang: str, panel: object = None, fills_its_box: bool = False) -> Spec:
+    """Describes a picture in Vega-Lite, with its data inside and nothing to be fetched.
+
+    A picture with a `facet` has its panels side by side, or is one of them where `panel` names a value of that column.
+    `fills_its_box` leaves the width to the page (grids keep the size of their cells). Colours are those of the light
+    scheme; `theme` gives others, to be put in the place of `config`. Rows beyond MOST_ROWS are left out.
+    Raises: ValueError if two rows of a grid fall into one cell.
+
+    >>> from unembed.results import Table
+    >>> loss = Table(columns={"step": [0, 10], "split": ["val", "val"], "loss_nats": [4.1, 2.0]})
+    >>> lines = Picture(key="loss", kind="lines", table="loss", x="step", y="loss_nats", color="split")
+    >>> draw(lines, {"loss": loss}, lang="es")["layer"][0]["encoding"]["y"]["title"]
+    'Pérdida (nats)'
+    """
+    import altair as alt
+
+    chart: Any
+    words = catalogue.load(lang)
+    if picture.facet and panel is None:
+        values = panels(picture, tables)
+        titled = [
+            Panel(picture, tables, words, v).chart().properties(title=choice(picture.facet, v, words)) for v in values
+        ]
+        chart = alt.hconcat(*titled)
+    else:
+        chart = Panel(picture, tables, words, panel).chart()
+        if fills_its_box and picture.kind != "grid":
+            chart = chart.properties(width="container", autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
+    spec: Spec = chart.properties(description=caption(picture, words)).to_dict()
+    spec["config"] = theme("light", lang)
+    return spec
+
+
+def to_svg(spec: Spec, *, scheme: Scheme = "light", lang: str = "en") -> str:
+    """The picture as SVG text, drawn without a browser and without a request to any server."""
+    import vl_convert
+
+    svg: str = vl_convert.vegalite_to_svg({**spec, "config": theme(scheme, lang)}, allowed_base_urls=[])
+    return svg

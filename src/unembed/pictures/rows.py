@@ -1,0 +1,115 @@
+"""Which rows of a table a picture draws, and what a person reads in them.
+
+Everything that may come from a stranger's vocabulary passes through visible.py here, before a drawing library sees it.
+Before it: theme.py. The next file to read is draw.py.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from unembed import catalogue
+from unembed.catalogue import Words
+from unembed.results import Picture, Table, to_plain
+from unembed.visible import visible
+
+Tables = Mapping[str, Table]
+
+# Marks beyond these take longer to draw than to read; the table beside the picture has the other rows too.
+MOST_ROWS = {"lines": 2_000, "grid": 3_000, "points": 2_000, "bars": 60}
+
+# Columns whose name promises a share of one: written as percentages, and shaded from 0 to 1.
+SHARES = frozenset({"share", "probability"})
+
+
+def caption(picture: Picture, words: Words) -> str:
+    """What stands beside the picture; a picture that no catalogue knows goes by its table's name."""
+    return words.find(f"picture.{picture.key}") or words.name("table", picture.table)
+
+
+def label(column: str, table_name: str, table: Table, words: Words) -> str:
+    """What a person reads for a column: this table's own word for it, else the general one, and the unit."""
+    own = f"{table_name}.{column}"
+    name = own if words.find(f"column.{own}") else column
+    return words.name("column", name, table.units.get(column) or catalogue.unit_of(column))
+
+
+def choice(column: str, value: object, words: Words) -> str:
+    """What a person reads for a value in a column, such as `val` in `split`; tokens show their outer spaces.
+
+    >>> choice("split", "val", catalogue.load("es")), choice("token", " a\\n", catalogue.load("es"))
+    ('validación', '␣a\\\\n')
+    """
+    plain = to_plain(value)
+    if isinstance(plain, str):
+        return words.find(f"choice.{column}.{plain}") or visible(plain, marks_edges=True)
+    if plain is None:
+        return words.text("page.none")
+    return words.number(plain) if isinstance(plain, int | float) else visible(str(plain))
+
+
+def number(column: str, value: float, words: Words) -> str:
+    """A number as it is written out: a percentage in a column of shares, else as the language writes numbers."""
+    return words.percent(value) if column in SHARES else words.number(value)
+
+
+def panels(picture: Picture, tables: Tables) -> list[Any]:
+    """The values of the facet column in the order in which they first appear; [None] for a picture without one."""
+    return unique(tables[picture.table][picture.facet]) if picture.facet else [None]
+
+
+def rows_drawn(picture: Picture, tables: Tables) -> int:
+    """How many rows of its table the picture shows: all, or MOST_ROWS in each panel."""
+    return sum(select(picture, tables, value).n_rows for value in panels(picture, tables))
+
+
+def select(picture: Picture, tables: Tables, panel: object = None) -> Table:
+    """The rows of one panel: the first MOST_ROWS, but for lines, which are thinned evenly and keep both their ends."""
+    table = tables[picture.table]
+    keep = np.arange(table.n_rows)
+    if picture.facet and panel is not None:
+        keep = keep[[to_plain(value) == panel for value in table[picture.facet]]]
+    most = MOST_ROWS[picture.kind]
+    if len(keep) > most and picture.kind == "lines":
+        keep = _thinned(
+            keep, [table[picture.color][row] for row in keep] if picture.color else [None] * len(keep), most
+        )
+    keep = keep[:most]
+    return Table(columns={name: values[keep] for name, values in table.columns.items()}, units=table.units)
+
+
+def drawable(table: Table, columns: list[str], words: Words) -> list[dict[str, Any]]:
+    """The rows as a drawing library takes them: finite numbers stay numbers, others are None, all else is words."""
+    plain = {name: [_drawable(name, value, words) for value in table[name]] for name in columns}
+    return [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
+
+
+def is_number(table: Table, column: str) -> bool:
+    """Whether a column holds numbers and nothing else, so that it can lie on a scale."""
+    values = table[column]
+    return (
+        all(isinstance(v, int | float) and not isinstance(v, bool) for v in map(to_plain, values)) and len(values) > 0
+    )
+
+
+def unique(values: Any) -> list[Any]:
+    """Each value once, in the order of its first appearance."""
+    return list(dict.fromkeys(to_plain(value) for value in values))
+
+
+def _drawable(column: str, value: object, words: Words) -> Any:
+    plain = to_plain(value)
+    if isinstance(plain, int | float) and not isinstance(plain, bool):
+        return plain if math.isfinite(plain) else None
+    return choice(column, plain, words)
+
+
+def _thinned(keep: np.ndarray, colors: list[Any], most: int) -> np.ndarray:
+    groups: dict[Any, list[int]] = {}
+    for row, color in zip(keep.tolist(), colors, strict=True):
+        groups.setdefault(to_plain(color), []).append(row)
+    share = max(2, most // len(groups))
+    evenly = [np.asarray(g)[np.unique(np.linspace(0, len(g) - 1, share).round().astype(int))] for g in groups.values()]
+    return np.sort(np.concatenate(evenly))
