@@ -8,18 +8,15 @@ tables have two rows more than they have positions. The next file to read is esm
 from functools import partial
 from typing import NamedTuple
 
-from unembed.model.presets.row import Row
+from unembed.model.presets.row import EVERY_BIAS, Row, attention, embedding, head
 from unembed.model.spec import (
-    Attention,
     Bidirectional,
     Block,
-    Embedding,
     HeadTransform,
     LayerNorm,
     Learned,
     PlainMlp,
     Serial,
-    TiedHead,
     TransformerSpec,
 )
 
@@ -43,37 +40,25 @@ def bert_spec(size: Size) -> TransformerSpec:
 
     BERT's pooler belongs to its other task and is no part of the masked model.
     """
-    norm, d_head = LayerNorm(eps=size.eps, has_bias=True), size.d_model // size.n_heads
+    norm = LayerNorm(eps=size.eps, has_bias=True)
     block = Block(
-        attention=Attention(
-            n_heads=size.n_heads,
-            n_kv_heads=size.n_heads,
-            d_head=d_head,
-            score_scale=d_head**-0.5,
-            score_softcap=None,
-            position=None,
-            sees=Bidirectional(),
-            biases=("q", "k", "v", "o"),
-            qk_norm=None,
-        ),
+        attention=attention(size.n_heads, size.d_model // size.n_heads, sees=Bidirectional(), biases=EVERY_BIAS),
         mlp=PlainMlp(d_mlp=size.d_mlp, activation="gelu", has_bias=True),
         norm=norm,
         residual=Serial(norm_at="post"),
     )
     return TransformerSpec(
         context_length=512,
-        embedding=Embedding(
-            vocab_size=size.vocab_size,
-            d_model=size.d_model,
-            scale=None,
+        embedding=embedding(
+            size.vocab_size,
+            size.d_model,
             position=Learned(n_rows=size.n_rows, offset=size.offset),
             n_token_types=size.n_token_types,
             norm=norm,
-            token_dropout=None,
         ),
         blocks=(block,) * size.n_layers,
         final_norm=None,
-        head=TiedHead(transform=HeadTransform(activation="gelu", norm=norm), has_bias=True, scale=None, softcap=None),
+        head=head(is_tied=True, transform=HeadTransform(activation="gelu", norm=norm), has_bias=True),
     )
 
 

@@ -8,12 +8,10 @@ biases; both are untied. ESM-2 and the first scale every vector for the masks th
 from functools import partial
 from typing import NamedTuple
 
-from unembed.model.presets.row import Row
+from unembed.model.presets.row import EVERY_BIAS, Row, attention, embedding, head
 from unembed.model.spec import (
-    Attention,
     Bidirectional,
     Block,
-    Embedding,
     GatedMlp,
     HeadTransform,
     LayerNorm,
@@ -21,10 +19,8 @@ from unembed.model.spec import (
     PlainMlp,
     Rotary,
     Serial,
-    TiedHead,
     TokenDropout,
     TransformerSpec,
-    UntiedHead,
 )
 
 _ROTARY = Rotary(theta=1e4, pairing="half", fraction=1.0, scaling=None)
@@ -96,18 +92,14 @@ def _encoder(
     token_dropout: TokenDropout | None,
     is_tied: bool,
 ) -> TransformerSpec:
-    norm, d_head = LayerNorm(eps=eps, has_bias=True), size.d_model // size.n_heads
+    norm = LayerNorm(eps=eps, has_bias=True)
     block = Block(
-        attention=Attention(
-            n_heads=size.n_heads,
-            n_kv_heads=size.n_heads,
-            d_head=d_head,
-            score_scale=d_head**-0.5,
-            score_softcap=None,
+        attention=attention(
+            size.n_heads,
+            size.d_model // size.n_heads,
             position=position if isinstance(position, Rotary) else None,
             sees=Bidirectional(),
-            biases=("q", "k", "v", "o"),
-            qk_norm=None,
+            biases=EVERY_BIAS,
         ),
         mlp=mlp,
         norm=norm,
@@ -115,20 +107,15 @@ def _encoder(
     )
     return TransformerSpec(
         context_length=context_length,
-        embedding=Embedding(
-            vocab_size=vocab_size,
-            d_model=size.d_model,
-            scale=None,
+        embedding=embedding(
+            vocab_size,
+            size.d_model,
             position=position if isinstance(position, Learned) else None,
-            n_token_types=None,
-            norm=None,
             token_dropout=token_dropout,
         ),
         blocks=(block,) * size.n_layers,
         final_norm=norm,
-        head=(TiedHead if is_tied else UntiedHead)(
-            transform=HeadTransform(activation="gelu", norm=norm), has_bias=True, scale=None, softcap=None
-        ),
+        head=head(is_tied=is_tied, transform=HeadTransform(activation="gelu", norm=norm), has_bias=True),
     )
 
 

@@ -9,20 +9,8 @@ five layers of six less far than the sixth. The next file to read is neox.py.
 from functools import partial
 from typing import NamedTuple
 
-from unembed.model.presets.row import Row
-from unembed.model.spec import (
-    Attention,
-    Block,
-    Causal,
-    Embedding,
-    GatedMlp,
-    LinearScaling,
-    RmsNorm,
-    Rotary,
-    Serial,
-    TiedHead,
-    TransformerSpec,
-)
+from unembed.model.presets.row import Row, attention, embedding, head
+from unembed.model.spec import Block, Causal, GatedMlp, LinearScaling, RmsNorm, Rotary, Serial, TransformerSpec
 
 
 class Size(NamedTuple):
@@ -84,15 +72,14 @@ def _block(
     norms_qk: bool = False,
 ) -> Block:
     return Block(
-        attention=Attention(
-            n_heads=size.n_heads,
+        attention=attention(
+            size.n_heads,
+            size.d_head,
             n_kv_heads=size.n_kv_heads,
-            d_head=size.d_head,
             score_scale=size.query_scalar**-0.5,
             score_softcap=score_softcap,
             position=rotary,
             sees=Causal(window=window),
-            biases=(),
             qk_norm=_NORM if norms_qk else None,
         ),
         mlp=GatedMlp(d_mlp=size.d_mlp, activation="gelu_tanh", has_bias=False),
@@ -104,18 +91,10 @@ def _block(
 def _model(size: Size, blocks: tuple[Block, ...], logit_softcap: float | None = None) -> TransformerSpec:
     return TransformerSpec(
         context_length=size.context_length,
-        embedding=Embedding(
-            vocab_size=size.vocab_size,
-            d_model=size.d_model,
-            scale=size.d_model**0.5,
-            position=None,
-            n_token_types=None,
-            norm=None,
-            token_dropout=None,
-        ),
+        embedding=embedding(size.vocab_size, size.d_model, scale=size.d_model**0.5),
         blocks=blocks,
         final_norm=_NORM,
-        head=TiedHead(transform=None, has_bias=False, scale=None, softcap=logit_softcap),
+        head=head(is_tied=True, softcap=logit_softcap),
     )
 
 

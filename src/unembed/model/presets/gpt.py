@@ -1,28 +1,28 @@
-"""GPT-shaped presets: Mini-GPT of the courses, nanoGPT's run on a CPU, and GPT-2.
+"""GPT-shaped presets: Mini-GPT of the courses, microGPT and ANDREA, nanoGPT, GPT-2 and GPT-3.
 
-All are pre-norm blocks with a plain GELU MLP and a tied head; they differ in positions, biases and sizes.
+All are pre-norm blocks with a plain MLP, and but for the microGPTs a tied head; they differ in positions, norms, biases
+and sizes. The next file to read is llama.py, the other great shape.
 """
 
-from typing import Literal
+from functools import partial
 
+from msgspec.structs import replace
+
+from unembed.model.presets.row import EVERY_BIAS, Row, attention, embedding, head
 from unembed.model.spec import (
     Activation,
-    Attention,
     Block,
     Causal,
-    Embedding,
     LayerNorm,
     Learned,
     PlainMlp,
     RmsNorm,
     Rotary,
     Serial,
-    TiedHead,
     TransformerSpec,
-    UntiedHead,
 )
 
-_EVERY_BIAS: tuple[Literal["q", "k", "v", "o"], ...] = ("q", "k", "v", "o")
+_SEES = Causal(window=None)
 
 
 def gpt_spec(
@@ -35,42 +35,23 @@ def gpt_spec(
     has_bias: bool = True,
     activation: Activation = "gelu_tanh",
 ) -> TransformerSpec:
-    """A GPT-2-shaped decoder: learned positions, LayerNorm with eps 1e-5, MLP four times as wide as the stream.
+    """GPT-2's shape: pre-norm, learned positions, tied head, an MLP four times as wide as the stream.
 
     Source: transformers' configuration_gpt2.py (tanh GELU, eps 1e-5); `has_bias=False` with exact `gelu` is nanoGPT.
     """
     norm = LayerNorm(eps=1e-5, has_bias=has_bias)
-    d_head = d_model // n_heads
     block = Block(
-        attention=Attention(
-            n_heads=n_heads,
-            n_kv_heads=n_heads,
-            d_head=d_head,
-            score_scale=d_head**-0.5,
-            score_softcap=None,
-            position=None,
-            sees=Causal(window=None),
-            biases=_EVERY_BIAS if has_bias else (),
-            qk_norm=None,
-        ),
+        attention=attention(n_heads, d_model // n_heads, sees=_SEES, biases=EVERY_BIAS if has_bias else ()),
         mlp=PlainMlp(d_mlp=4 * d_model, activation=activation, has_bias=has_bias),
         norm=norm,
         residual=Serial(norm_at="pre"),
     )
     return TransformerSpec(
         context_length=context_length,
-        embedding=Embedding(
-            vocab_size=vocab_size,
-            d_model=d_model,
-            scale=None,
-            position=Learned(n_rows=context_length, offset=0),
-            n_token_types=None,
-            norm=None,
-            token_dropout=None,
-        ),
+        embedding=embedding(vocab_size, d_model, position=Learned(n_rows=context_length, offset=0)),
         blocks=(block,) * n_layers,
         final_norm=norm,
-        head=TiedHead(transform=None, has_bias=False, scale=None, softcap=None),
+        head=head(is_tied=True),
     )
 
 
@@ -80,45 +61,26 @@ def mini_gpt(vocab_size: int = 64) -> TransformerSpec:
     103,680 parameters at a vocabulary of 64; sharing the table saves 64 x 64 = 4,096.
     """
     norm = LayerNorm(eps=1e-5, has_bias=True)
+    rotary = Rotary(theta=10_000.0, pairing="interleaved", fraction=1.0, scaling=None)
     block = Block(
-        attention=Attention(
-            n_heads=4,
-            n_kv_heads=4,
-            d_head=16,
-            score_scale=16**-0.5,
-            score_softcap=None,
-            position=Rotary(theta=10_000.0, pairing="interleaved", fraction=1.0, scaling=None),
-            sees=Causal(window=None),
-            biases=(),
-            qk_norm=None,
-        ),
+        attention=attention(4, 16, position=rotary, sees=_SEES),
         mlp=PlainMlp(d_mlp=256, activation="gelu", has_bias=True),
         norm=norm,
         residual=Serial(norm_at="pre"),
     )
     return TransformerSpec(
         context_length=32,
-        embedding=Embedding(
-            vocab_size=vocab_size,
-            d_model=64,
-            scale=None,
-            position=None,
-            n_token_types=None,
-            norm=None,
-            token_dropout=None,
-        ),
+        embedding=embedding(vocab_size, 64),
         blocks=(block,) * 2,
         final_norm=norm,
-        head=TiedHead(transform=None, has_bias=False, scale=None, softcap=None),
+        head=head(is_tied=True),
     )
 
 
-def micro_spec(
-    vocab_size: int, d_model: int, n_layers: int, n_heads: int, context_length: int, activation: Activation
-) -> TransformerSpec:
+def micro_spec(*, vocab_size: int, d_model: int, n_layers: int, n_heads: int, context_length: int) -> TransformerSpec:
     """A microGPT: RMSNorm without gain on the summed embedding and before attention and MLP, no final norm, no biases.
 
-    The head has a table of its own. Its score is scaled as usual, by 1/sqrt(d_head).
+    The MLP squares its ReLU and the head has a table of its own.
     """
     norm = RmsNorm(eps=1e-5, gain="none")
     gpt = gpt_spec(
@@ -128,14 +90,14 @@ def micro_spec(
         n_layers=n_layers,
         n_heads=n_heads,
         has_bias=False,
-        activation=activation,
+        activation="relu_squared",
     )
     return replace(
         gpt,
         embedding=replace(gpt.embedding, norm=norm),
         blocks=(replace(gpt.blocks[0], norm=norm),) * n_layers,
         final_norm=None,
-        head=UntiedHead(transform=None, has_bias=False, scale=None, softcap=None),
+        head=head(is_tied=False),
     )
 
 
@@ -175,22 +137,19 @@ _GPT3_SIZES = {
 _MICRO_SIZES = {
     "microgpt": (27, 16, 1, 4, 16, "26 letters and a boundary."),
     "andrea-12m": (2305, 384, 6, 12, 1024, "A course page says 4,353 rows; the published 12.8M fits 2,305."),
-    "andrea-120m": (
-        8449,
-        768,
-        12,
-        12,
-        1024,
-        "98.7M parameters; 120M is the nominal size that shares are quoted against.",
-    ),
+    "andrea-120m": (8449, 768, 12, 12, 1024, "98.7M parameters; the nominal 120M is what shares are quoted against."),
     "andrea-480m": (8449, 1536, 16, 24, 1024, ""),
 }
 
 ROWS: dict[str, Row] = {
     "mini-gpt": Row(mini_gpt, "the courses' Mini-GPT", "A vocabulary of 64 words at most, taught on a verb grammar."),
     **{
-        name: Row(partial(micro_spec, *sizes, "relu_squared"), _ANDREA, f"{odd} {_RELU}".strip())
-        for name, (*sizes, odd) in _MICRO_SIZES.items()
+        name: Row(
+            partial(micro_spec, vocab_size=rows, d_model=width, n_layers=layers, n_heads=heads, context_length=context),
+            _ANDREA,
+            f"{odd} {_RELU}".strip(),
+        )
+        for name, (rows, width, layers, heads, context, odd) in _MICRO_SIZES.items()
     },
     "nanogpt-cpu": Row(
         partial(

@@ -6,23 +6,10 @@ and theta; the numbers here are those of the files. The next file to read is qwe
 """
 
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from unembed.model.presets.row import Row
-from unembed.model.spec import (
-    Attention,
-    Block,
-    Causal,
-    Embedding,
-    GatedMlp,
-    Llama3Scaling,
-    RmsNorm,
-    Rotary,
-    Serial,
-    TiedHead,
-    TransformerSpec,
-    UntiedHead,
-)
+from unembed.model.presets.row import Bias, Row, attention, embedding, head
+from unembed.model.spec import Block, Causal, GatedMlp, Llama3Scaling, RmsNorm, Rotary, Serial, TransformerSpec
 
 
 class Size(NamedTuple):
@@ -46,7 +33,7 @@ def llama_spec(
     theta: float,
     scaling: Llama3Scaling | None = None,
     window: int | None = None,
-    biases: tuple[Literal["q", "k", "v", "o"], ...] = (),
+    biases: tuple[Bias, ...] = (),
     norms_qk: bool = False,
 ) -> TransformerSpec:
     """The decoder of Llama, Mistral and Qwen: x + attention(norm x), then x + mlp(norm x), `window` keys at most.
@@ -55,12 +42,10 @@ def llama_spec(
     """
     norm = RmsNorm(eps=eps, gain="plain")
     block = Block(
-        attention=Attention(
-            n_heads=size.n_heads,
+        attention=attention(
+            size.n_heads,
+            size.d_head,
             n_kv_heads=size.n_kv_heads,
-            d_head=size.d_head,
-            score_scale=size.d_head**-0.5,
-            score_softcap=None,
             position=Rotary(theta=theta, pairing="half", fraction=1.0, scaling=scaling),
             sees=Causal(window=window),
             biases=biases,
@@ -72,18 +57,10 @@ def llama_spec(
     )
     return TransformerSpec(
         context_length=size.context_length,
-        embedding=Embedding(
-            vocab_size=size.vocab_size,
-            d_model=size.d_model,
-            scale=None,
-            position=None,
-            n_token_types=None,
-            norm=None,
-            token_dropout=None,
-        ),
+        embedding=embedding(size.vocab_size, size.d_model),
         blocks=(block,) * size.n_layers,
         final_norm=norm,
-        head=(TiedHead if size.is_tied else UntiedHead)(transform=None, has_bias=False, scale=None, softcap=None),
+        head=head(is_tied=size.is_tied),
     )
 
 

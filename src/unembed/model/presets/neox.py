@@ -7,21 +7,17 @@ and ties its head, whose logits it divides by sqrt(d_model). The next file to re
 
 from functools import partial
 
-from unembed.model.presets.row import Row
+from unembed.model.presets.row import EVERY_BIAS, Row, attention, embedding, head
 from unembed.model.spec import (
     Activation,
-    Attention,
     Block,
     Causal,
-    Embedding,
     GatedMlp,
     LayerNorm,
     Parallel,
     PlainMlp,
     Rotary,
-    TiedHead,
     TransformerSpec,
-    UntiedHead,
 )
 
 
@@ -29,16 +25,12 @@ def neox_spec(vocab_size: int, d_model: int, n_layers: int, n_heads: int, activa
     """x + attention(norm1 x) + mlp(norm2 x). Source: arXiv:2204.06745, section 2; transformers' modeling_gpt_neox.py."""
     norm, d_head = LayerNorm(eps=1e-5, has_bias=True), d_model // n_heads
     block = Block(
-        attention=Attention(
-            n_heads=n_heads,
-            n_kv_heads=n_heads,
-            d_head=d_head,
-            score_scale=d_head**-0.5,
-            score_softcap=None,
+        attention=attention(
+            n_heads,
+            d_head,
             position=Rotary(theta=1e4, pairing="half", fraction=0.25, scaling=None),
             sees=Causal(window=None),
-            biases=("q", "k", "v", "o"),
-            qk_norm=None,
+            biases=EVERY_BIAS,
         ),
         mlp=PlainMlp(d_mlp=4 * d_model, activation=activation, has_bias=True),
         norm=norm,
@@ -46,10 +38,10 @@ def neox_spec(vocab_size: int, d_model: int, n_layers: int, n_heads: int, activa
     )
     return TransformerSpec(
         context_length=2048,
-        embedding=_embedding(vocab_size, d_model),
+        embedding=embedding(vocab_size, d_model),
         blocks=(block,) * n_layers,
         final_norm=norm,
-        head=UntiedHead(transform=None, has_bias=False, scale=None, softcap=None),
+        head=head(is_tied=False),
     )
 
 
@@ -57,16 +49,12 @@ def palm_spec(d_model: int, n_layers: int, n_heads: int) -> TransformerSpec:
     """x + attention(norm x) + mlp(norm x) with one norm for both. Source: arXiv:2204.02311, section 2."""
     norm = LayerNorm(eps=1e-6, has_bias=False)
     block = Block(
-        attention=Attention(
-            n_heads=n_heads,
+        attention=attention(
+            n_heads,
+            256,
             n_kv_heads=1,
-            d_head=256,
-            score_scale=256**-0.5,
-            score_softcap=None,
             position=Rotary(theta=1e4, pairing="half", fraction=1.0, scaling=None),
             sees=Causal(window=None),
-            biases=(),
-            qk_norm=None,
         ),
         mlp=GatedMlp(d_mlp=4 * d_model, activation="silu", has_bias=False),
         norm=norm,
@@ -74,22 +62,10 @@ def palm_spec(d_model: int, n_layers: int, n_heads: int) -> TransformerSpec:
     )
     return TransformerSpec(
         context_length=2048,
-        embedding=_embedding(256_000, d_model),
+        embedding=embedding(256_000, d_model),
         blocks=(block,) * n_layers,
         final_norm=norm,
-        head=TiedHead(transform=None, has_bias=False, scale=d_model**-0.5, softcap=None),
-    )
-
-
-def _embedding(vocab_size: int, d_model: int) -> Embedding:
-    return Embedding(
-        vocab_size=vocab_size,
-        d_model=d_model,
-        scale=None,
-        position=None,
-        n_token_types=None,
-        norm=None,
-        token_dropout=None,
+        head=head(is_tied=True, scale=d_model**-0.5),
     )
 
 
