@@ -1,0 +1,250 @@
+"""Text files as a stream of pieces: whole folders in every script, in bounded memory, nothing lost or changed unsaid.
+
+A document is a file, or a cell of the column that was asked for. It arrives in pieces of about a megabyte, the last one
+marked, so that memory does not depend on size. A byte order mark is dropped; CRLF stays unless `newlines="lf"`; bytes
+that are not UTF-8 stop the reading, by file and offset, unless they are to be skipped. What was met is counted in a
+ReadReport and told once. Before it: ../tokenizers. Next: columns.py for CSV and JSONL; encode.py makes ids of pieces.
+"""
+
+import codecs
+import glob
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Literal, cast
+
+import msgspec
+
+from unembed.corpora import columns
+from unembed.errors import CorpusError
+
+PIECE_BYTES = 1 << 20
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The choices of a reader: what happens to CRLF, to invalid bytes, and which column holds the text."""
+
+    newlines: Literal["keep", "lf"] = "keep"
+    invalid_bytes: Literal["refuse", "skip"] = "refuse"
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of one document's text, and whether it is the document's last."""
+
+    text: str
+    source: Path
+    ends_document: bool
+
+
+@dataclass
+class ReadReport:
+    """What one pass over the files met; filled in while reading, complete when the pass is over."""
+
+    n_files: int = 0
+    n_documents: int = 0
+    n_characters: int = 0
+    n_bytes: int = 0
+    n_empty: int = 0
+    n_crlf: int = 0
+    n_invalid_bytes: int = 0
+    first_invalid: str = ""
+    crlf_files: list[Path] = field(default_factory=list)
+    bom_files: list[Path] = field(default_factory=list)
+    plain_tables: list[Path] = field(default_factory=list)
+
+    def notes(self, options: Reading) -> tuple[str, ...]:
+        """Says what a reader of the texts should know, one sentence a matter, however many files it concerns."""
+        said = []
+        if self.bom_files:
+            said.append(f"{_names(self.bom_files)}: a byte order mark at the start was dropped")
+        if self.crlf_files and options.newlines == "keep":
+            said.append(
+                f"{_names(self.crlf_files)}: {self.n_crlf} line ends are CRLF and were kept; newlines=lf makes them LF"
+            )
+        if self.crlf_files and options.newlines == "lf":
+            said.append(f"{_names(self.crlf_files)}: {self.n_crlf} line ends were CRLF and are now LF")
+        if self.n_invalid_bytes:
+            said.append(
+                f"{self.n_invalid_bytes} bytes are no UTF-8 and were skipped, the first at {self.first_invalid}"
+            )
+        if self.plain_tables:
+            said.append(f"{_names(self.plain_tables)}: read as plain text; name a column to read that alone")
+        if self.n_empty:
+            said.append(f"{self.n_empty} empty documents were left out")
+        return tuple(said)
+
+
+class TextReader:
+    """Reads files, folders and globs as one stream of pieces; every pass gives the same pieces in the same order.
+
+    Folders are walked in sorted order without following links to folders; what begins with a dot is left out; a file
+    that is named twice is read once. `.gz` is unpacked on the way.
+    """
+
+    def __init__(
+        self, data: str | Path | Sequence[str | Path], options: Reading | None = None, *, piece_bytes: int = PIECE_BYTES
+    ) -> None:
+        self.options = Reading() if options is None else options
+        self.files = find_files(data)
+        self._piece_bytes = piece_bytes
+
+    def pieces(self, report: ReadReport | None = None) -> Iterator[Piece]:
+        """Reads everything once. Raises: CorpusError if a file is not as the options expect, or there is no text."""
+        report = ReadReport() if report is None else report
+        for path in self.files:
+            report.n_files += 1
+            for text, ends_document in self._texts(path, report):
+                report.n_characters += len(text)
+                report.n_bytes += len(text.encode())
+                report.n_documents += ends_document
+                yield Piece(text, path, ends_document)
+        if not report.n_documents:
+            raise CorpusError(
+                f"{_names(self.files)}: no text was found in {report.n_files} files; give a file that is not empty"
+            )
+
+    def documents(self) -> Iterator[str]:
+        """Gives whole documents, each in memory at once: for small ones."""
+        parts: list[str] = []
+        for piece in self.pieces():
+            parts.append(piece.text)
+            if piece.ends_document:
+                yield "".join(parts)
+                parts = []
+
+    def _texts(self, path: Path, report: ReadReport) -> Iterator[tuple[str, bool]]:
+        decoded = self._newlines(path, self._decoded(path, report), report)
+        kind = columns.kind_of(path)
+        if self.options.column is not None:
+            for cell in columns.cells(path, decoded, self.options.column):
+                if cell:
+                    yield cell, True
+                else:
+                    report.n_empty += 1
+            return
+        if kind is not None:
+            report.plain_tables.append(path)
+        previous: str | None = None
+        for text in decoded:
+            if previous is not None:
+                yield previous, False
+            previous = text
+        if previous is None:
+            report.n_empty += 1
+        else:
+            yield previous, True
+
+    def _decoded(self, path: Path, report: ReadReport) -> Iterator[str]:
+        """Gives the file's text without its mark; `offset` is that of data[0] in the (unpacked) file."""
+        pending, offset = b"", 0
+        for i, (chunk, is_final) in enumerate(_chunks(path, self._piece_bytes)):
+            data = pending + chunk
+            if i == 0 and (mark := _mark_of(path, data)):
+                data, offset = data[len(mark) :], len(mark)
+                report.bom_files.append(path)
+            try:
+                text, used = codecs.utf_8_decode(data, "strict", is_final)
+            except UnicodeDecodeError as error:
+                where = f"{path}, byte {offset + error.start} (0x{data[error.start]:02x})"
+                if self.options.invalid_bytes == "refuse":
+                    raise CorpusError(
+                        f"{where}: not UTF-8 ({error.reason}). Save the file as UTF-8 (iconv -f latin1 -t utf-8), "
+                        "name the text files alone, or read with invalid_bytes=skip"
+                    ) from None
+                # Invalid bytes, and nothing else, come out as U+DC80 to U+DCFF: they are counted and taken out.
+                text, used = codecs.utf_8_decode(data, "surrogateescape", is_final)
+                text, n_invalid = re.subn("[\udc80-\udcff]", "", text)
+                report.n_invalid_bytes += n_invalid
+                report.first_invalid = report.first_invalid or where
+            pending, offset = data[used:], offset + used
+            if text:
+                yield text
+
+    def _newlines(self, path: Path, texts: Iterable[str], report: ReadReport) -> Iterator[str]:
+        held = ""
+        n_before = report.n_crlf
+        for text in texts:
+            text = held + text
+            # A CR at the end may be half of a CRLF: it waits for the next piece.
+            held = "\r" if text.endswith("\r") else ""
+            text = text[: len(text) - len(held)]
+            report.n_crlf += text.count("\r\n")
+            if self.options.newlines == "lf":
+                text = text.replace("\r\n", "\n")
+            if text:
+                yield text
+        if report.n_crlf > n_before:
+            report.crlf_files.append(path)
+        if held:
+            yield held
+
+
+def find_files(data: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
+    """Gives the files that names, folders and globs stand for, in the order given, sorted inside a folder or glob.
+
+    Raises: CorpusError for a name that is no file, folder or matching glob, and for a folder without files.
+    """
+    found: dict[Path, Path] = {}
+    for item in [data] if isinstance(data, str | Path) else data:
+        path = Path(item)
+        if path.is_dir():
+            files = _walk(path)
+            if not files:
+                raise CorpusError(f"{path}: the folder holds no file to read; hidden files are left out")
+        elif path.exists():
+            files = [path]
+        else:
+            files = [match for name in sorted(glob.glob(str(item), recursive=True)) for match in _files_at(Path(name))]
+            if not files:
+                what = "no file matches" if glob.has_magic(str(item)) else "there is no such file or folder"
+                raise CorpusError(
+                    f"{item}: {what}. Give a text file, a folder of them, or a pattern such as 'texts/*.txt'"
+                )
+        for file in files:
+            found.setdefault(file.resolve(), file)
+    if not found:
+        raise CorpusError("no data was named. Give a text file, a folder of them, or a pattern such as 'texts/*.txt'")
+    return tuple(found.values())
+
+
+def _files_at(path: Path) -> list[Path]:
+    return _walk(path) if path.is_dir() else [path]
+
+
+def _walk(folder: Path) -> list[Path]:
+    files: list[Path] = []
+    for at, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        files += [Path(at) / name for name in names if not name.startswith(".")]
+    return sorted(files)
+
+
+def _chunks(path: Path, size: int) -> Iterator[tuple[bytes, bool]]:
+    """Gives the file's bytes, unpacked; the last chunk, possibly empty, says so."""
+    try:
+        with path.open("rb") as packed:
+            file = cast(BinaryIO, gzip.GzipFile(fileobj=packed)) if path.suffix == ".gz" else packed
+            while chunk := file.read(size):
+                yield chunk, False
+        yield b"", True
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise CorpusError(f"{path}: not a whole gzip file ({error}). Fetch or pack it again") from None
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be read ({error.strerror}). Check the name and the permissions") from None
+
+
+def _mark_of(path: Path, data: bytes) -> bytes:
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise CorpusError(f"{path}: begins with the mark of UTF-16. Save it as UTF-8 (iconv -f utf-16 -t utf-8)")
+    return codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+
+
+def _names(paths: Sequence[Path]) -> str:
+    shown = ", ".join(str(path) for path in paths[:3])
+    return shown if len(paths) <= 3 else f"{shown} and {len(paths) - 3} more"

@@ -1,0 +1,1 @@
+"""Between text and ids: characters, words and subwords, without torch. Read base.py first."""
