@@ -12,7 +12,7 @@ import codecs
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
 from jaxtyping import Int64
@@ -73,7 +73,7 @@ class Tokenizer(Protocol):
         """Gives `encode_ids` of each text, with as many threads as the tokenizer has."""
         ...
 
-    def decode(self, ids: Iterable[int], *, show_specials: bool = False) -> str:
+    def decode(self, ids: Iterable[SupportsIndex], *, show_specials: bool = False) -> str:
         """Gives the text of the ids. Raises: TokenizerError for an id outside 0 .. vocab_size - 1."""
         ...
 
@@ -102,7 +102,9 @@ class StreamDecoder:
     ['a', 'c', '']
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, after: Iterable[int] = (), show_specials: bool = False) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, after: Iterable[SupportsIndex] = (), show_specials: bool = False
+    ) -> None:
         self._tokenizer = tokenizer
         self._shows = show_specials
         self._names = {token_id: name for name, token_id in tokenizer.specials.items()}
@@ -113,7 +115,7 @@ class StreamDecoder:
         for token_id in after:
             self.feed(token_id)
 
-    def feed(self, token_id: int) -> str:
+    def feed(self, token_id: SupportsIndex) -> str:
         """Gives the text that this id completes: "" while a character is unfinished. Raises: TokenizerError."""
         token_id = int(token_id)
         if token_id in self._names and not self._shows:
@@ -127,13 +129,13 @@ class StreamDecoder:
         return self._utf8.decode(b"", final=True)
 
 
-def decode(tokenizer: Tokenizer, ids: Iterable[int], *, show_specials: bool = False) -> str:
+def decode(tokenizer: Tokenizer, ids: Iterable[SupportsIndex], *, show_specials: bool = False) -> str:
     """Decodes by the rule that all tokenizers share: join each id's bytes, then read them as UTF-8 once."""
     stream = StreamDecoder(tokenizer, show_specials=show_specials)
     return "".join([*(stream.feed(token_id) for token_id in ids), stream.finish()])
 
 
-def decode_after(tokenizer: Tokenizer, prompt_ids: Iterable[int], ids: Iterable[int]) -> str:
+def decode_after(tokenizer: Tokenizer, prompt_ids: Iterable[SupportsIndex], ids: Iterable[SupportsIndex]) -> str:
     """Decodes a continuation alone: its first space is kept after a prompt, a dummy space is dropped without one."""
     stream = StreamDecoder(tokenizer, after=prompt_ids)
     return "".join([*(stream.feed(token_id) for token_id in ids), stream.finish()])

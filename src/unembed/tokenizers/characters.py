@@ -5,7 +5,7 @@ then the specials. Next: words.py, the other extreme.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import msgspec
 import numpy as np
@@ -121,7 +121,7 @@ class CharacterTokenizer:
             ids[missing] = self.unknown_id
         return ids
 
-    def decode(self, ids: Iterable[int], *, show_specials: bool = False) -> str:
+    def decode(self, ids: Iterable[SupportsIndex], *, show_specials: bool = False) -> str:
         """Joins the characters of the ids. Raises: TokenizerError for an id outside the vocabulary."""
         hidden = set() if show_specials else set(self.specials.values()) - {self.unknown_id}
         checked = (base.check_id(self, int(token_id)) for token_id in ids)

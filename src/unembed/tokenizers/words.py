@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import msgspec
 import numpy as np
@@ -125,7 +125,7 @@ class WordTokenizer:
         """Gives the word as the vocabulary spells it: lower case, without accents, as the two switches say."""
         return _spell(word, self.lowercases, self.strips_accents)
 
-    def decode(self, ids: Iterable[int], *, show_specials: bool = False) -> str:
+    def decode(self, ids: Iterable[SupportsIndex], *, show_specials: bool = False) -> str:
         """Joins the words by single spaces. Raises: TokenizerError for an id outside the vocabulary."""
         return base.decode(self, ids, show_specials=show_specials)
 
