@@ -152,7 +152,7 @@ class Panel:
         told = [{p.y: name, p.x: n, "number": number(p.x, n, self.words)} for name, n in totals.items()]
         numbers = alt.Chart(alt.InlineData(values=told)).encode(x=x, y=y, text=alt.Text(field="number", type="nominal"))
         at_end = numbers.mark_text(align="left", dx=8, fontSize=12, color=_color("ink"))
-        return alt.layer(bars, at_end).properties(width=WIDTHS["bars"], height=alt.Step(BAR_HEIGHT))
+        return alt.layer(bars, at_end).properties(width=WIDTHS["bars"], height=BAR_HEIGHT * max(1, len(totals)))
 
     def _scaled(self, side: str, column: str, **options: Any) -> Any:
         import altair as alt
