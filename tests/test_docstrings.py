@@ -2,7 +2,8 @@
 
 What is public: a name without a leading underscore, at the top of a module or in a public class. Overloads and property
 setters repeat another function's name and need no second text; what a Protocol asks for is said there, once, and not
-again by each class that has it (a Protocol's properties are its fields, and its class says what they hold). Next to read: test_generated_docs.py.
+again by each class that has it (a Protocol's properties are its fields, and its class says what they hold). Next to
+read: test_generated_docs.py.
 """
 
 import ast
