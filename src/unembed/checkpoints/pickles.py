@@ -6,10 +6,10 @@ a zip archive's list of members and a NumPy array's header are read as data. Nex
 holds numbers and nothing else.
 """
 
+import io
 import re
 import zipfile
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -21,6 +21,7 @@ PICKLE_NAMES = {".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".dill"}
 # end of its header's length, but its ninth byte opens the header.
 _PROTOCOL = re.compile(rb"\x80[\x02-\x05](?!.{6}\{)", re.DOTALL)
 _ZIP, _NUMPY = b"PK\x03\x04", b"\x93NUMPY"
+_NUMPY_HEADER_BYTES = 10_100
 
 
 def refuse_pickle(path: Path) -> None:
@@ -41,8 +42,7 @@ def why_unsafe(path: Path) -> str | None:
         with path.open("rb") as file:
             start = file.read(16)
             if start.startswith(_NUMPY):
-                file.seek(0)
-                return _why_numpy(file)
+                return _why_numpy(start + file.read(_NUMPY_HEADER_BYTES))
     except OSError:
         return None
     if start.startswith(_ZIP):
@@ -62,16 +62,18 @@ def _why_archive(path: Path) -> str | None:
                     return f"a PyTorch archive with the pickle {member[-60:]!r}"
                 if member.endswith(".npy"):
                     with archive.open(member) as file:
-                        if reason := _why_numpy(file):
-                            return f"an archive with {reason}"
+                        reason = _why_numpy(file.read(_NUMPY_HEADER_BYTES))
+                    if reason:
+                        return f"an archive with {reason}"
     except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError, ValueError):
         return "a damaged archive of the kind that PyTorch pickles into"
     return f"named {path.suffix}, the ending of a Python pickle" if path.suffix.lower() in PICKLE_NAMES else None
 
 
-def _why_numpy(file: IO[bytes]) -> str | None:
-    """Reads the header alone; it is a Python literal of at most 10,000 characters, which NumPy reads without running."""
+def _why_numpy(start: bytes) -> str | None:
+    """Reads an array's header alone: a Python literal of at most 10,000 characters, which NumPy reads without running."""
     try:
+        file = io.BytesIO(start)
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         _, _, dtype = read(file)

@@ -200,7 +200,12 @@ class RunFolder:
 
         Raises: RunError if `name` is a path or one of the run's own files; ResourceError when the disk is full.
         """
-        if name != Path(name).name or name.startswith(".") or name in {RUN_FILE, metrics.NAME, "checkpoints"}:
+        if (
+            not name
+            or name != Path(name).name
+            or name.startswith(".")
+            or name in {RUN_FILE, metrics.NAME, "checkpoints"}
+        ):
             raise RunError(f"{self.path}: {name!r} is not the plain name of a file that may be written here")
         replace_file(self.path / name, text.encode("utf-8"), files=self._files)
 

@@ -1,0 +1,1 @@
+"""Tests of src/unembed/checkpoints; a package, because the tests share faults.py."""
