@@ -1,0 +1,187 @@
+"""Everything that a run is told, as one frozen struct: what stands in run.json and what --set changes.
+
+Scripts set a handful of short names (`learning_rate`, `steps`, ...); each stands for a path into the struct, and any
+other path may be given in full (`training.clip_norm`). The next file to read is loop.py.
+"""
+
+import difflib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from unembed.errors import UsageError
+from unembed.model.check import check
+from unembed.model.init import Init
+from unembed.model.spec import Learned, TransformerSpec, with_tying
+from unembed.optim.adamw import AdamWConfig
+from unembed.optim.schedules import Schedule
+
+
+class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a model is trained. Steps count optimizer steps; a step sees accumulate * batch_size windows.
+
+    `eval_every`, `checkpoint_every` and `log_every` count steps; the last step is always evaluated and saved.
+    `keep_every` is the spacing of the checkpoints that are kept beyond the first, the best and the last two.
+    """
+
+    steps: int
+    batch_size: int
+    accumulate: int
+    optimizer: AdamWConfig
+    schedule: Schedule
+    clip_norm: float | None
+    dropout: float
+    log_every: int
+    eval_every: int
+    checkpoint_every: int
+    keep_every: int | None
+    compile: bool
+
+
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole run but for its data: the model, how it starts, how it is trained, and the one seed of it all."""
+
+    recipe: str
+    seed: int
+    model: TransformerSpec
+    init: Init
+    training: TrainingConfig
+
+
+# The names that contract.md promises to scripts, and where each of them stands.
+SHORT_NAMES: dict[str, str] = {
+    "seed": "seed",
+    "batch_size": "training.batch_size",
+    "steps": "training.steps",
+    "accumulate": "training.accumulate",
+    "learning_rate": "training.schedule.peak",
+    "weight_decay": "training.optimizer.weight_decay",
+    "dropout": "training.dropout",
+    "checkpoint_every": "training.checkpoint_every",
+    "eval_every": "training.eval_every",
+    "compile": "training.compile",
+}
+# These two change several fields of the model at once.
+MODEL_SETTINGS = ("context_length", "tied")
+
+
+def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
+    """The config with some settings replaced, checked. Raises: UsageError naming the setting and what it takes.
+
+    A new peak learning rate keeps the schedule's ratio of floor to peak.
+    """
+    model = config.model
+    plain = msgspec.to_builtins(msgspec.structs.replace(config, model=model))
+    for name, value in settings.items():
+        if name == "tied":
+            model = with_tying(model, _of_type(name, value, bool))
+        elif name == "context_length":
+            model = with_context_length(model, _of_type(name, value, int))
+        elif name == "learning_rate":
+            schedule = plain["training"]["schedule"]
+            rate = float(_of_type(name, value, float))
+            schedule["floor"] *= rate / schedule["peak"]
+            schedule["peak"] = rate
+        else:
+            _put(plain, name, value)
+    plain["model"] = msgspec.to_builtins(model)
+    try:
+        return check_config(msgspec.convert(plain, RunConfig))
+    except msgspec.ValidationError as error:
+        raise UsageError(f"settings: {error}") from error
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Reads one `name=value` of the command line; the value is JSON where it can be, otherwise text.
+
+    >>> parse_setting("learning_rate=1e-3"), parse_setting("compile=true")
+    (('learning_rate', 0.001), ('compile', True))
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--set {text!r}: expected NAME=VALUE, for example --set learning_rate=1e-3")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def check_config(config: RunConfig) -> RunConfig:
+    """Returns the config if a run can be made of it. Raises: UsageError naming field, value and rule; SpecError."""
+    check(config.model)
+    training = config.training
+    rules = [
+        ("seed", config.seed, config.seed >= 0, "0 or more"),
+        ("steps", training.steps, training.steps >= 1, "at least 1"),
+        ("batch_size", training.batch_size, training.batch_size >= 1, "at least 1"),
+        ("accumulate", training.accumulate, training.accumulate >= 1, "at least 1"),
+        ("dropout", training.dropout, 0 <= training.dropout < 1, "at least 0 and below 1"),
+        ("learning_rate", training.schedule.peak, 0 < training.schedule.peak < float("inf"), "above 0"),
+        (
+            "weight_decay",
+            training.optimizer.weight_decay,
+            0 <= training.optimizer.weight_decay < float("inf"),
+            "0 or more",
+        ),
+        ("log_every", training.log_every, training.log_every >= 1, "at least 1"),
+        ("eval_every", training.eval_every, training.eval_every >= 1, "at least 1"),
+        ("checkpoint_every", training.checkpoint_every, training.checkpoint_every >= 1, "at least 1"),
+        ("clip_norm", training.clip_norm, training.clip_norm is None or training.clip_norm > 0, "above 0, or null"),
+        (
+            "keep_every",
+            training.keep_every,
+            training.keep_every is None or training.keep_every >= 1,
+            "at least 1, or null",
+        ),
+    ]
+    for name, value, holds, rule in rules:
+        if not holds:
+            raise UsageError(f"setting {name} is {value}; it must be {rule}")
+    return config
+
+
+def with_context_length(spec: TransformerSpec, context_length: int) -> TransformerSpec:
+    """The same model for another context length; a table of learned positions gets as many rows as it then needs."""
+    embedding = spec.embedding
+    if isinstance(embedding.position, Learned):
+        rows = context_length + embedding.position.offset
+        position = msgspec.structs.replace(embedding.position, n_rows=rows)
+        embedding = msgspec.structs.replace(embedding, position=position)
+    return msgspec.structs.replace(spec, context_length=context_length, embedding=embedding)
+
+
+def _put(plain: dict[str, Any], name: str, value: Any) -> None:
+    """Writes a value at a dotted path that exists already."""
+    path = SHORT_NAMES.get(name, name).split(".")
+    place: Any = plain
+    for key in path[:-1]:
+        place = place.get(key) if isinstance(place, dict) else None
+    if path[0] == "model" or not isinstance(place, dict) or path[-1] not in place or path[-1] in ("type", "recipe"):
+        raise UsageError(_unknown(name, plain))
+    place[path[-1]] = value
+
+
+def _unknown(name: str, plain: dict[str, Any]) -> str:
+    known = [*SHORT_NAMES, *MODEL_SETTINGS, *_paths({"training": plain["training"]}, "")]
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(close)}?" if close else f"There are: {', '.join(known[:12])}."
+    return f"no setting is named {name!r}. {hint}"
+
+
+def _paths(plain: dict[str, Any], where: str) -> list[str]:
+    found = []
+    for key, value in plain.items():
+        if isinstance(value, dict):
+            found += _paths(value, f"{where}{key}.")
+        elif key != "type":
+            found.append(where + key)
+    return found
+
+
+def _of_type(name: str, value: Any, kind: type) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"setting {name} is {value!r}: {error}") from error
