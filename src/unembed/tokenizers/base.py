@@ -9,6 +9,7 @@ smallest tokenizer; files.py saves and loads them all.
 """
 
 import codecs
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,11 +118,11 @@ class StreamDecoder:
 
     def feed(self, token_id: SupportsIndex) -> str:
         """Gives the text that this id completes: "" while a character is unfinished. Raises: TokenizerError."""
-        token_id = int(token_id)
-        if token_id in self._names and not self._shows:
+        index = operator.index(token_id)
+        if index in self._names and not self._shows:
             return ""
-        added = self._tokenizer.token_bytes(token_id, self._previous)
-        self._previous = token_id
+        added = self._tokenizer.token_bytes(index, self._previous)
+        self._previous = index
         return self._utf8.decode(added)
 
     def finish(self) -> str:

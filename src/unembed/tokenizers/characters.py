@@ -4,6 +4,7 @@ The vocabulary is the distinct code points of a text in code-point order (as nan
 then the specials. Next: words.py, the other extreme.
 """
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
@@ -124,7 +125,7 @@ class CharacterTokenizer:
     def decode(self, ids: Iterable[SupportsIndex], *, show_specials: bool = False) -> str:
         """Joins the characters of the ids. Raises: TokenizerError for an id outside the vocabulary."""
         hidden = set() if show_specials else set(self.specials.values()) - {self.unknown_id}
-        checked = (base.check_id(self, int(token_id)) for token_id in ids)
+        checked = (base.check_id(self, operator.index(token_id)) for token_id in ids)
         return "".join([self.tokens[token_id] for token_id in checked if token_id not in hidden])
 
     def token_bytes(self, token_id: int, previous: int | None) -> bytes:

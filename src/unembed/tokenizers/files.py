@@ -1,6 +1,6 @@
 """Tokenizers on disk: the `tokenizer.json` of a run folder, and the one list of tokenizers that can be read from it.
 
-To add a tokenizer, add one line to KINDS. Next: ../corpora/text.py, where texts to encode come from.
+To add a tokenizer, add one line to KINDS. A file made by another program is passed to foreign.py, the next to read.
 """
 
 import hashlib
@@ -12,8 +12,11 @@ from typing import Any
 import msgspec
 
 from unembed.errors import TokenizerError
+from unembed.tokenizers import foreign
 from unembed.tokenizers.base import Tokenizer
 from unembed.tokenizers.characters import CharactersFile, CharacterTokenizer
+from unembed.tokenizers.pieces import PiecesFile, PieceTokenizer
+from unembed.tokenizers.subword import SubwordFile, SubwordTokenizer
 from unembed.tokenizers.words import WordsFile, WordTokenizer
 
 FILE_NAME = "tokenizer.json"
@@ -21,6 +24,8 @@ FILE_NAME = "tokenizer.json"
 KINDS: tuple[tuple[type[msgspec.Struct], Any], ...] = (
     (CharactersFile, CharacterTokenizer),
     (WordsFile, WordTokenizer),
+    (SubwordFile, SubwordTokenizer),
+    (PiecesFile, PieceTokenizer),
 )
 
 
@@ -50,27 +55,23 @@ def save(tokenizer: Tokenizer, path: str | Path) -> Path:
     return target
 
 
-def load(path: str | Path) -> Tokenizer:
-    """Reads what `save` wrote, from the file or from the folder that holds it.
+def load(path: str | Path, *, vocab_size: int | None = None) -> Tokenizer:
+    """Reads a tokenizer: what `save` wrote, or another program's file; from the file, or the folder that holds it.
 
-    Raises: TokenizerError if the file is absent, is no JSON, or describes no tokenizer of this version.
+    Known files: tokenizer.json (ours, and the tokenizers library's), tokenizer.model and other SentencePiece files,
+    llama2.c's tok512.bin, vocab.json with merges.txt, encoder.json with vocab.bpe. In a folder they are looked for in
+    this order; `vocab_size` is that of the model, for tok<vocab_size>.bin.
+    Raises: TokenizerError if there is none, or it is broken or not understood.
     """
     path = Path(path)
-    source = path / FILE_NAME if path.is_dir() else path
-    try:
-        text = source.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise TokenizerError(
-            f"{source}: there is no such file; a run folder keeps its tokenizer in {FILE_NAME}"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise TokenizerError(f"{source}: byte {error.start} is not UTF-8, so this is no {FILE_NAME}") from None
-    try:
-        values = json.loads(text, object_pairs_hook=_refuse_repeated_keys)
-    except ValueError as error:
-        raise TokenizerError(f"{source}: not readable as JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise TokenizerError(f"{source}: holds a {type(values).__name__}; a tokenizer's file holds one object")
+    source = foreign.find(path, vocab_size) if path.is_dir() else path
+    if not source.is_file():
+        raise TokenizerError(f"{source}: there is no such file; a run folder keeps its tokenizer in {FILE_NAME}")
+    if source.suffix != ".json" or source.name in foreign.VOCABULARY_NAMES:
+        return foreign.load(source)
+    values = foreign.read_json(source)
+    if "type" not in values and "model" in values:
+        return foreign.from_library_json(values, foreign.read_config(source.parent), where=str(source))
     return from_dict(values, where=str(source))
 
 
@@ -81,12 +82,3 @@ def fingerprint(tokenizer: Tokenizer) -> str:
 
 def _to_json(tokenizer: Tokenizer) -> str:
     return json.dumps(tokenizer.to_dict(), ensure_ascii=False, sort_keys=True, allow_nan=False)
-
-
-def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in made:
-            raise ValueError(f"the key {key!r} appears twice in one object")
-        made[key] = value
-    return made

@@ -1,0 +1,165 @@
+"""Tokenizer files of other programs: which names are looked for, and how each becomes one of our tokenizers.
+
+Every reader is bounded and understands its file whole, or refuses it: nothing is guessed. Before it: files.py, which
+asks. Next: ../corpora/text.py, where texts to encode come from.
+"""
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unembed.errors import TokenizerError
+from unembed.tokenizers import engine, proto
+from unembed.tokenizers.base import Tokenizer
+from unembed.tokenizers.pieces import PieceTokenizer
+from unembed.tokenizers.subword import SubwordTokenizer
+
+# A vocabulary and the merges that belong to it: the names of transformers, and GPT-2's own.
+_PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+VOCABULARY_NAMES = tuple(name for name, _ in _PAIRS)
+_BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
+
+
+def find(folder: Path, vocab_size: int | None) -> Path:
+    """Gives the tokenizer's file in a folder. Raises: TokenizerError if there is none."""
+    names = ["tokenizer.json", "tokenizer.model", *([f"tok{vocab_size}.bin"] if vocab_size is not None else [])]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    for vocabulary, merges in _PAIRS:
+        if (folder / vocabulary).is_file() and (folder / merges).is_file():
+            return folder / vocabulary
+    raise TokenizerError(
+        f"{folder}: there is no tokenizer in this folder. Looked for {', '.join(names)}, "
+        f"{', '.join(f'{a} with {b}' for a, b in _PAIRS)}; name the file itself if it is called otherwise"
+    )
+
+
+def load(path: Path) -> Tokenizer:
+    """Reads a SentencePiece model, a llama2.c tokenizer, or a vocabulary with its merges beside it.
+
+    Raises: TokenizerError if the file is none of them, or broken.
+    """
+    for vocabulary, merges in _PAIRS:
+        if path.name in (vocabulary, merges):
+            return _from_pair(path.parent / vocabulary, path.parent / merges)
+    if path.suffix == ".model":
+        return PieceTokenizer(path.read_bytes(), where=str(path))
+    if path.suffix == ".bin":
+        return from_llama2c(path.read_bytes(), where=str(path))
+    raise TokenizerError(
+        f"{path}: not a tokenizer's file by its name. Known: tokenizer.json, *.model (SentencePiece), tok512.bin and the "
+        f"like (llama2.c), {', '.join(f'{a} with {b}' for a, b in _PAIRS)}"
+    )
+
+
+def from_library_json(values: dict[str, Any], config: Mapping[str, Any], *, where: str) -> Tokenizer:
+    """Makes a tokenizer of a tokenizer.json of the `tokenizers` library, and of the tokenizer_config.json beside it.
+
+    Raises: TokenizerError if it lacks a part, or has one that is not understood.
+    """
+    model = values.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list):
+        raise TokenizerError(f"{where}: `model` holds no vocabulary; expected the tokenizers library's own format")
+    if "type" not in model:
+        # Files before version 0.10 of the library leave it out; only BPE has merges.
+        values = values | {"model": model | {"type": "BPE" if "merges" in model else "WordLevel"}}
+    start, end = engine.marks(values, config)
+    try:
+        return SubwordTokenizer(values, start=start, end=end)
+    except TokenizerError as error:
+        raise TokenizerError(f"{where}: {error}") from None
+
+
+def from_llama2c(data: bytes, *, where: str) -> PieceTokenizer:
+    """Makes a tokenizer of llama2.c's tok512.bin: int32 longest, then per token float32 score, int32 length, bytes.
+
+    It is a SentencePiece BPE model with spaces written out: ids 0 to 2 are unknown, start and end, the next 256 the bytes.
+    Source: llama2.c, tokenizer.py `export` and run.c `build_tokenizer`. Raises: TokenizerError if it is cut short.
+    """
+    pieces: list[tuple[str, float, int]] = []
+    at = 4
+    try:
+        longest = struct.unpack_from("<i", data)[0]
+        while at < len(data):
+            score, size = struct.unpack_from("<fi", data, at)
+            at += 8
+            if not 0 <= size <= longest or at + size > len(data):
+                raise ValueError(f"token {len(pieces)} is said to have {size} bytes, the longest {longest}")
+            pieces.append(_llama2c_piece(len(pieces), data[at : at + size].decode(), score))
+            at += size
+        if len(pieces) < 259:
+            raise ValueError(f"{len(pieces)} tokens, but the specials and the bytes alone are 259")
+    except (struct.error, ValueError) as error:
+        raise TokenizerError(f"{where}: not a llama2.c tokenizer ({error})") from None
+    model = proto.PieceModel(pieces=pieces, model_type=proto.BPE, removes_extra_spaces=False)
+    return PieceTokenizer.from_pieces(model, where=where)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Reads the folder's tokenizer_config.json, {} if it has none: it names the tokens that open and close a text."""
+    path = folder / "tokenizer_config.json"
+    return read_json(path) if path.is_file() else {}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON object. Raises: TokenizerError if the file holds something else, or a key twice."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_refuse_repeated_keys)
+    except UnicodeDecodeError as error:
+        raise TokenizerError(f"{path}: byte {error.start} is not UTF-8, so this is no {path.name}") from None
+    except ValueError as error:
+        raise TokenizerError(f"{path}: not readable as JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise TokenizerError(f"{path}: holds a {type(values).__name__}; a tokenizer's file holds one object")
+    return values
+
+
+def _from_pair(vocabulary: Path, merges: Path) -> Tokenizer:
+    for path in (vocabulary, merges):
+        if not path.is_file():
+            raise TokenizerError(f"{path}: there is no such file; {vocabulary.name} and {merges.name} belong together")
+    id_of = read_json(vocabulary)
+    lines = merges.read_text(encoding="utf-8").split("\n")
+    pairs = [line.split(" ") for line in lines if line and not line.startswith("#version")]
+    if broken := [pair for pair in pairs if len(pair) != 2]:
+        raise TokenizerError(
+            f"{merges}: {' '.join(broken[0])!r} is no merge; a line holds two tokens with a space between"
+        )
+    made = {a + b for a, b in pairs} | set(engine.byte_of_character())
+    added = [
+        {"id": id_of[name], "content": name, "special": True, "normalized": False}
+        | dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
+        for name in id_of
+        if name not in made
+    ]
+    values = {
+        "version": "1.0",
+        "added_tokens": sorted(added, key=lambda token: token["id"]),
+        "normalizer": None,
+        "pre_tokenizer": _BYTE_LEVEL,
+        "decoder": _BYTE_LEVEL,
+        "model": {"type": "BPE", "vocab": id_of, "merges": pairs},
+    }
+    return from_library_json(values, read_config(vocabulary.parent), where=str(vocabulary))
+
+
+def _llama2c_piece(token_id: int, text: str, score: float) -> tuple[str, float, int]:
+    if token_id < 3:
+        return ("<unk>", "<s>", "</s>")[token_id], score, proto.UNKNOWN if token_id == 0 else proto.CONTROL
+    if token_id < 259:
+        if text != f"<0x{token_id - 3:02X}>":
+            raise ValueError(f"token {token_id} is {text!r}, expected the byte <0x{token_id - 3:02X}>")
+        return text, score, proto.BYTE
+    return text.replace(" ", "\u2581"), score, proto.NORMAL
+
+
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise ValueError(f"the key {key!r} appears twice in one object")
+        made[key] = value
+    return made
