@@ -1,0 +1,40 @@
+"""Which tokens have vectors that point the same way.
+
+Cosine similarity; the token itself is never its own neighbour, and a vector of zeros has no direction: its similarity
+counts as undefined and it is ranked last, never first. The next file to read is projections.py.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unembed.errors import UsageError
+
+
+def cosine_neighbours(
+    vectors: Float[Tensor, "vocab d_model"], index: int, n: int, *, exclude: Sequence[int] = ()
+) -> list[tuple[int, float]]:
+    """The n rows nearest to row `index` by cosine, best first, without itself and without `exclude`.
+
+    cosine(u, v) = u.v / (|u| |v|). n may exceed the rows: then all that are left come. Rows of zeros come last, with
+    cosine NaN (undefined). Raises: UsageError for an index outside the table or a negative n.
+
+    >>> cosine_neighbours(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), 0, 1)
+    [(1, 1.0)]
+    """
+    n_rows = vectors.shape[0]
+    if not 0 <= index < n_rows:
+        raise UsageError(f"neighbours: row {index} does not exist; the table has rows 0 to {n_rows - 1}")
+    if n < 0:
+        raise UsageError(f"neighbours: n is {n}; it must be 0 or more")
+    wide = vectors.double()
+    norms = wide.norm(dim=-1)
+    cosines = (wide @ wide[index]) / (norms * norms[index])
+    left_out = {index, *exclude}
+    ranked = sorted(
+        (row for row in range(n_rows) if row not in left_out),
+        key=lambda row: (bool(cosines[row].isnan()), -float(cosines[row]) if not cosines[row].isnan() else 0.0, row),
+    )
+    return [(row, float(cosines[row])) for row in ranked[:n]]
