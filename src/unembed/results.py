@@ -27,11 +27,11 @@ class Table:
     2
     """
 
-    columns: Mapping[str, np.ndarray]
+    columns: Mapping[str, Any]  # given as arrays or lists, kept as arrays
     units: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Columns may be given as lists; they are kept as arrays so that `result.tables["top"]["layer"]` is always NumPy.
+        # So that `result.tables["top"]["layer"]` is always NumPy.
         columns = {name: _as_column(values) for name, values in self.columns.items()}
         lengths = {name: len(values) for name, values in columns.items()}
         if len(set(lengths.values())) > 1:
@@ -41,7 +41,8 @@ class Table:
         object.__setattr__(self, "columns", columns)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self.columns[name]
+        column: np.ndarray = self.columns[name]
+        return column
 
     @property
     def n_rows(self) -> int:
