@@ -67,6 +67,15 @@ def test_a_run_comes_back_as_it_was_saved(template):
     ]  # fmt: skip
 
 
+def test_a_save_flushes_before_it_renames_and_after(fresh):
+    calls = calls_of(fresh(), save(2))
+    in_place = calls.index("rename")
+    assert calls.count("create") == 4
+    assert calls[:in_place].count("sync") == 5  # the metrics and four files
+    assert calls.index("sync") < calls.index("create")
+    assert calls[in_place - 1 : in_place + 2] == ["sync_folder", "rename", "sync_folder"]
+
+
 @SAVES
 @pytest.mark.parametrize(
     ("fault", "stays"),

@@ -42,8 +42,8 @@ DTYPES = {
     "BOOL": torch.bool,
 }
 
-# Room for 70,000 tensors; a header of this size is checked in well under a second and 100 MB. The library stops at 100 MB.
-HEADER_LIMIT_BYTES = 8 * 2**20
+# Room for 35,000 tensors; a header of this size is checked in under a second and 100 MB. The library stops at 100 MB.
+HEADER_LIMIT_BYTES = 4 * 2**20
 _ENTRY_LIMIT_BYTES = 4096
 METADATA = "__metadata__"
 
@@ -173,6 +173,7 @@ def _parse(path: Path, raw: bytes) -> tuple[dict[str, TensorInfo], dict[str, str
         items = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"{path}: its header is not a JSON object of tensors: {error}") from error
+    decode_entry = msgspec.json.Decoder(_Entry).decode
     n_keys = len(items)
     metadata: dict[str, str] = {}
     tensors: dict[str, TensorInfo] = {}
@@ -187,7 +188,7 @@ def _parse(path: Path, raw: bytes) -> tuple[dict[str, TensorInfo], dict[str, str
                     f"{path}: tensor {short(name)}: its entry in the header has {len(memoryview(item)):,} bytes; the "
                     f"limit is {_ENTRY_LIMIT_BYTES:,}."
                 )
-            entry = msgspec.json.decode(item, type=_Entry)
+            entry = decode_entry(item)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise CheckpointError(f"{path}: tensor {short(name)}: its entry is not understood: {error}") from error
         if entry.dtype not in DTYPES:
@@ -197,7 +198,7 @@ def _parse(path: Path, raw: bytes) -> tuple[dict[str, TensorInfo], dict[str, str
         tensors[name] = TensorInfo(entry.dtype, tuple(entry.shape), *entry.data_offsets)
         n_keys += 3
     # A key that stands twice leaves one of its values unchecked; the decoder keeps the last and says nothing.
-    if n_keys != (found := sum(1 for match in _STRING.finditer(raw) if match[1])):
+    if n_keys != (found := sum(map(bool, _STRING.findall(raw)))):
         raise CheckpointError(
             f"{path}: its header has {found:,} keys of which {n_keys:,} differ: a name is given twice."
         )
@@ -221,14 +222,13 @@ def _check_ranges(path: Path, tensors: Mapping[str, TensorInfo], n_data_bytes: i
             )
         expected, previous = info.end, name
     if expected < n_data_bytes:
-        last = f"tensor {short(previous)}, the last one" if previous else "a header without tensors"
+        last = f"tensor {short(previous)}, the last one" if tensors else "a header without tensors"
         raise CheckpointError(
             f"{path}: {n_data_bytes - expected:,} trailing bytes stand after {last}. The file is broken, or two were joined."
         )
 
 
 def _why_impossible(info: TensorInfo, n_data_bytes: int) -> str | None:
-    shape = "x".join(map(str, info.shape))[:80] or "scalar"
     if info.end < info.begin:
         return f"its bytes end at {info.end:,}, before they begin at {info.begin:,}."
     if info.end > n_data_bytes:
@@ -237,13 +237,21 @@ def _why_impossible(info: TensorInfo, n_data_bytes: int) -> str | None:
             "cut short or made by hand; copy or download it again."
         )
     width = DTYPES[info.dtype].itemsize
+    n_elements = math.prod(info.shape)
     # A dimension of 0 makes the product small, yet strides are still computed from the others.
-    if math.prod(max(size, 1) for size in info.shape) * width >= 2**63:
-        return f"its shape {shape} of {info.dtype} is larger than any memory (2**63 bytes)."
-    needed = math.prod(info.shape) * width
-    if needed != info.end - info.begin:
-        return f"its shape {shape} of {info.dtype} needs {needed:,} bytes, but the file gives it {info.end - info.begin:,}."
+    reach = n_elements or math.prod(max(size, 1) for size in info.shape)
+    if reach * width >= 2**63:
+        return f"its shape {_times(info.shape)} of {info.dtype} is larger than any memory (2**63 bytes)."
+    if n_elements * width != info.end - info.begin:
+        return (
+            f"its shape {_times(info.shape)} of {info.dtype} needs {n_elements * width:,} bytes, but the file gives it "
+            f"{info.end - info.begin:,}."
+        )
     return None
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))[:80] or "()"
 
 
 def short(name: str) -> str:

@@ -1,0 +1,110 @@
+"""Any MODEL that a user may name, as a model in memory: a run folder, a checkpoint in one, or a preset.
+
+The weights in memory are the weights in the file; nothing is folded, centred or guessed. Parameters are made without
+memory and take over the mapped file, so a model is never held twice. The next file to read is ../lenses/logit_lens.py,
+or training/loop.py for how such a file comes to be.
+"""
+
+import difflib
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unembed.checkpoints.native import Checkpoint, open_checkpoint
+from unembed.checkpoints.pickles import refuse_pickle
+from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
+from unembed.errors import CheckpointError
+from unembed.model.check import from_plain
+from unembed.model.init import Gpt2Init, build
+from unembed.model.presets import PRESETS, preset
+from unembed.model.spec import TransformerSpec
+from unembed.model.transformer import Transformer
+from unembed.tokenizers import files as tokenizer_files
+
+TOKENIZER = "tokenizer.json"
+CONFIG_KEY = "config"
+
+
+def load(model: str | Path, *, step: int | None = None) -> Transformer:
+    """Opens a MODEL: a run folder (its newest complete checkpoint, or that of `step`), a checkpoint folder, or a preset.
+
+    `.tokenizer` is the one that made the run's ids; a preset has none, and random weights (seed 0).
+    Raises: CheckpointError when nothing of that name is a model, or its weights and its spec do not agree.
+    """
+    path = Path(model)
+    if path.is_dir() and RunFolder.exists(path):
+        return load_checkpoint(RunFolder.open(path), _checkpoint_of(RunFolder.open(path), step))
+    if path.is_dir() and RunFolder.exists(path.parent.parent):
+        return load_checkpoint(RunFolder.open(path.parent.parent), open_checkpoint(path))
+    if str(model) in PRESETS:
+        return build(preset(str(model)).spec, Gpt2Init(std=0.02), seed=0)
+    raise CheckpointError(_why_no_model(path))
+
+
+def load_checkpoint(run: RunFolder, checkpoint: Checkpoint) -> Transformer:
+    """The model of one checkpoint of a run, with the run's tokenizer. Raises: CheckpointError, SpecError."""
+    found = model_from_tensors(spec_of(run), checkpoint.weights(), where=str(checkpoint.path))
+    tokenizer = run.path / TOKENIZER
+    if tokenizer.is_file():
+        found.tokenizer = tokenizer_files.load(tokenizer)
+    return found
+
+
+def spec_of(run: RunFolder) -> TransformerSpec:
+    """The description of a run's model. Raises: CheckpointError when run.json holds none."""
+    try:
+        return from_plain(run.description[CONFIG_KEY]["model"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{run.path / RUN_FILE}: holds no model under config.model, as training writes it"
+        ) from error
+
+
+def model_from_tensors(spec: TransformerSpec, weights: dict[str, Tensor], *, where: str) -> Transformer:
+    """A model whose parameters are the given tensors themselves.
+
+    Raises: CheckpointError naming what is missing, left over, or of another shape; nothing stays at a random value.
+    """
+    with torch.device("meta"):
+        model = Transformer(spec)
+    wanted = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    missing, surplus = sorted(set(wanted) - set(weights)), sorted(set(weights) - set(wanted))
+    if missing or surplus:
+        raise CheckpointError(
+            f"{where}: {len(missing)} parameters have no tensor {missing[:4]}, and {len(surplus)} tensors have no "
+            f"parameter {surplus[:4]}. The spec and the file must be of one model."
+        )
+    for name, shape in wanted.items():
+        if tuple(weights[name].shape) != shape:
+            raise CheckpointError(
+                f"{where}: {name} has shape {list(weights[name].shape)}, the spec implies {list(shape)}"
+            )
+    model.load_state_dict(weights, assign=True)
+    return model
+
+
+def _checkpoint_of(run: RunFolder, step: int | None) -> Checkpoint:
+    if step is None:
+        newest, messages = run.latest()
+        if newest is None:
+            raise CheckpointError(
+                f"{run.path}: no checkpoint is complete. {' '.join(messages)} Train on with --resume."
+            )
+        return newest
+    there = {checkpoint.step: checkpoint for checkpoint in run.checkpoints()}
+    if step not in there:
+        raise CheckpointError(f"{run.path}: no complete checkpoint of step {step}; there are {sorted(there)}")
+    return there[step]
+
+
+def _why_no_model(path: Path) -> str:
+    if path.is_file():
+        refuse_pickle(path)
+        return f"{path}: this kind of file is not read yet. A MODEL is a run folder, a checkpoint in it, or a preset."
+    if path.is_dir():
+        return f"{path}: holds no {RUN_FILE}, so it is no run. Name the folder that `unembed train --out` wrote."
+    beside = [str(one) for one in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(str(path), [*beside, *PRESETS], n=3, cutoff=0.6)
+    hint = f"Did you mean {' or '.join(close)}?" if close else "Give a run folder, or a preset such as gpt2."
+    return f"{path}: there is no such run, and no preset of that name. {hint}"
