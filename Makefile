@@ -13,7 +13,7 @@ export UNEMBED_TEST_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help tour test test-slow test-long check bench clean
+.PHONY: help tour test test-slow test-long check docs bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -34,6 +34,9 @@ check: $(VENV)/.development ## style (ruff) and types (mypy)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.development ## write the pages of docs/ that are derived from the code
+	$(BIN)/python docs/generate.py
 
 bench: $(VENV)/.development ## speed and memory against other programs, measured side by side
 	@set -e; for script in bench/*.py; do \

@@ -1,0 +1,73 @@
+"""Pages that are derived from the code say what the code says now; `make docs` writes them anew."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def load_generator():
+    spec = importlib.util.spec_from_file_location("generate_docs", DOCS / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["generate_docs"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+generate = load_generator()
+
+
+@pytest.mark.parametrize("name", generate.PAGES)
+def test_page_is_up_to_date(name):
+    assert name not in generate.stale(), f"docs/{name} is stale; run `make docs`"
+
+
+def test_every_generated_page_has_its_line():
+    marked = {path.name for path in DOCS.rglob("*.md") if generate.MARK in path.read_text(encoding="utf-8")}
+    assert marked == set(generate.PAGES)
+
+
+def test_seeded_change_and_missing_page_are_stale(tmp_path):
+    assert generate.stale(tmp_path) == list(generate.PAGES)
+    for name in generate.PAGES:
+        (tmp_path / name).write_text(generate.written(name), encoding="utf-8")
+    assert generate.stale(tmp_path) == []
+    page = tmp_path / "presets.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("124,439,808", "124,439,809"), encoding="utf-8")
+    assert generate.stale(tmp_path) == ["presets.md"]
+
+
+def test_presets_page_has_a_row_for_each_with_its_exact_size():
+    page = generate.presets_page()
+    assert "| `gpt2` | 124,439,808 | 31.0% | 12 | 768 | 12 / 12 | 64 | 3,072 | 50,257 | 1,024 | learned | yes |" in page
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert all(any(row.startswith(f"| `{name}` | ") for row in rows) for name in generate.PRESETS)
+
+
+def test_cli_page_holds_every_visible_command():
+    @click.group(help="A tool.")
+    def tool():
+        pass
+
+    @tool.command(help="Counts.\n\nA second paragraph.")
+    @click.option("--tied", is_flag=True, help="Share the table.")
+    def count(tied):
+        pass
+
+    @tool.command(hidden=True)
+    def secret():
+        pass
+
+    page = generate.cli_page(tool, "tool")
+    assert "## count\n\n```text\nUsage: tool count [OPTIONS]\n\n  Counts.\n\n  A second paragraph.\n" in page
+    assert "--tied  Share the table." in page
+    assert "secret" not in page
+    assert not any(line.endswith(" ") for line in page.splitlines())
+
+
+def test_bars_in_cells_do_not_make_columns():
+    assert list(generate.markdown_table(("a",), iter([("x|y",)]))) == ["| a |", "|---|", "| x\\|y |"]
