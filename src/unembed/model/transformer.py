@@ -5,6 +5,8 @@ holds for all layers of a forward (positions, masks, rotary tables) is worked ou
 The next file to read is init.py, which gives every parameter its first value.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -29,7 +31,10 @@ class Transformer(nn.Module):
     """A transformer language model, causal or masked; its parameters get their values from init.py or a file.
 
     The model has no training mode: dropout is an argument of the call, 0 unless a training loop says otherwise.
+    `tokenizer` is what made the ids, when whoever loaded the model knows it; the model itself never asks.
     """
+
+    tokenizer: Any = None
 
     def __init__(self, spec: TransformerSpec) -> None:
         super().__init__()

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from unembed.checkpoints.run_folder import RunFolder, retained
+from unembed.checkpoints.state import model_tensors, optimizer_tensors, restore_model, restore_optimizer
 from unembed.corpora.shards import TokenSplit
 from unembed.errors import Interrupted, NotFiniteError
 from unembed.model.transformer import Transformer
@@ -28,7 +29,6 @@ from unembed.objectives import IGNORED, LossSum, next_token_loss
 from unembed.optim.adamw import make_adamw
 from unembed.optim.schedules import learning_rate
 from unembed.training.config import RunConfig
-from unembed.training.state import model_tensors, optimizer_tensors, restore_model, restore_optimizer
 
 EVAL_TOKENS_AT_ONCE = 8192
 

@@ -1,0 +1,22 @@
+"""Whole runs by name: data, tokenizer, model and training, put together by one function each.
+
+base.py says what a recipe gives; RECIPES is the visible list. start.py, the next file to read, carries one out.
+"""
+
+import difflib
+
+from unembed.errors import UsageError
+from unembed.recipes import nanogpt_cpu, tour
+from unembed.recipes.base import Recipe
+
+RECIPES: tuple[Recipe, ...] = (tour.RECIPE, nanogpt_cpu.RECIPE)
+
+
+def recipe(name: str) -> Recipe:
+    """Finds a recipe by name. Raises: UsageError with the closest names."""
+    by_name = {one.name: one for one in RECIPES}
+    if name not in by_name:
+        close = difflib.get_close_matches(name, by_name, n=2, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(close)}?" if close else f"There are: {', '.join(by_name)}."
+        raise UsageError(f"no recipe is named {name!r}. {hint}")
+    return by_name[name]

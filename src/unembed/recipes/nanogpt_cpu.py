@@ -1,0 +1,83 @@
+"""nanoGPT's run on a CPU: a small character model of any text, with that project's numbers.
+
+4 layers, 4 heads, 128 wide, context 64, batch 12, 2,000 steps, AdamW from 1e-3 to 1e-4 by a cosine after 100 steps of
+warm-up, betas 0.9 and 0.99, decay 0.1 on matrices, gradients clipped at 1.0, no biases, exact GELU, tied, no dropout.
+Source: nanoGPT's README, "I only have a macbook", and config/train_shakespeare_char.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unembed.corpora.encode import encode_corpus
+from unembed.corpora.shards import TokenShards
+from unembed.corpora.text import Reading, ReadReport, TextReader
+from unembed.model.init import Gpt2Init
+from unembed.model.presets import preset
+from unembed.optim.adamw import AdamWConfig
+from unembed.optim.schedules import Cosine
+from unembed.recipes.base import Prepared, Recipe
+from unembed.tokenizers.characters import CharacterTokenizer
+from unembed.training.config import RunConfig, TrainingConfig, with_settings
+
+
+def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) -> Prepared:
+    """Reads the text once for its alphabet, and decides the rest by nanoGPT's numbers and the user's settings."""
+    reader, report = TextReader(list(data), reading), ReadReport()
+    characters: set[str] = set()
+    for piece in reader.pieces(report):
+        characters.update(piece.text)
+    # documents are kept apart by an end token; a single text has nothing to be kept apart from
+    tokenizer = CharacterTokenizer.from_text("".join(sorted(characters)), has_end=report.n_documents > 1)
+    spec = preset("nanogpt-cpu").spec
+    embedding = msgspec.structs.replace(spec.embedding, vocab_size=tokenizer.vocab_size)
+    config = RunConfig(
+        recipe="nanogpt-cpu",
+        seed=1,
+        model=msgspec.structs.replace(spec, embedding=embedding),
+        init=Gpt2Init(std=0.02),
+        training=TrainingConfig(
+            steps=2000,
+            batch_size=12,
+            accumulate=1,
+            optimizer=AdamWConfig(beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.1),
+            schedule=Cosine(peak=1e-3, floor=1e-4, warmup_steps=100),
+            clip_norm=1.0,
+            dropout=0.0,
+            log_every=10,
+            eval_every=250,
+            checkpoint_every=250,
+            keep_every=None,
+            compile=False,
+        ),
+    )
+
+    def write_shards(folder: Path) -> TokenShards:
+        return encode_corpus(reader, tokenizer, folder, n_characters=report.n_characters)
+
+    return Prepared(
+        config=with_settings(config, settings),
+        tokenizer=tokenizer,
+        write_shards=write_shards,
+        data={
+            "sources": [path.name for path in reader.files],
+            "documents": report.n_documents,
+            "characters": report.n_characters,
+            "bytes": report.n_bytes,
+            "reading": msgspec.to_builtins(reading),
+        },
+        notes=(
+            f"{report.n_characters:,} characters, {tokenizer.vocab_size} different; each is a token",
+            *report.notes(reading),
+        ),
+    )
+
+
+RECIPE = Recipe(
+    name="nanogpt-cpu",
+    summary="nanoGPT's run on a CPU: 4 layers, 128 wide, characters, 2,000 steps",
+    needs_data=True,
+    prepare=prepare,
+)

@@ -1,0 +1,179 @@
+"""Carrying out a recipe: start a run or take one up, train it, and say what came of it.
+
+The data is encoded once, into the run's own folder, so a run goes on even when the text it came from has moved. The next
+file to read is ../training/loop.py.
+"""
+
+import importlib.metadata
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy
+import torch
+
+from unembed.checkpoints.load import CONFIG_KEY, TOKENIZER
+from unembed.checkpoints.run_folder import RunFolder
+from unembed.corpora.shards import TokenShards
+from unembed.corpora.text import Reading
+from unembed.errors import RunError, UsageError
+from unembed.model.counts import count
+from unembed.model.init import build
+from unembed.recipes import recipe
+from unembed.recipes.base import Prepared
+from unembed.tokenizers import files as tokenizer_files
+from unembed.training.config import RunConfig, with_settings
+from unembed.training.loop import Observer, Trainer
+
+DATA = "data"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a run came to: the keys of `unembed train --format json`. `seconds` counts steps alone."""
+
+    run: str
+    step: int
+    tokens: int
+    seconds: float
+    tokens_per_second: float | None
+    val_loss_nats: float | None
+    parameters: int
+    context_length: int
+
+
+def train(
+    data: Sequence[str | Path] = (),
+    *,
+    recipe_name: str,
+    out: str | Path,
+    settings: Mapping[str, Any] | None = None,
+    reading: Reading | None = None,
+    resume: bool = False,
+    command: str = "",
+    device: str = "cpu",
+    observers: Sequence[Observer] = (),
+    say: Say = lambda sentence: None,
+) -> Outcome:
+    """Trains a run by a recipe and leaves it in the folder `out`.
+
+    With `resume` an existing run goes on from its newest complete checkpoint; where there is none it starts again, and
+    where there is no run it begins one. `say` is handed sentences for the user. Raises: RunError when a run is in the way;
+    what Trainer.run raises.
+    """
+    settings = dict(settings or {})
+    if resume and RunFolder.exists(out):
+        run, config = _take_up(Path(out), settings, say)
+        if not (run.path / DATA).is_dir():
+            # killed before its data was ready: what was decided stands in run.json, what was read is read again
+            prepared = _prepare([str(d) for d in data], config.recipe, {}, reading)
+            _write_data(run, prepared)
+    else:
+        run, config = _begin([str(d) for d in data], recipe_name, Path(out), settings, reading, command, say)
+    with run:
+        shards = TokenShards.open(run.path / DATA)
+        model = build(config.model, config.init, seed=config.seed).to(device)
+        trainer = Trainer(model, config, shards.train, shards.val, run=run, observers=observers)
+        _restore(run, trainer, say)
+        sizes = trainer.group_sizes
+        say(f"{count(config.model).parameters:,} parameters: {sizes.decayed:,} decay, {sizes.undecayed:,} do not")
+        trainer.run()
+        return outcome(trainer, run.path)
+
+
+def outcome(trainer: Trainer, path: Path) -> Outcome:
+    """Sums a trainer's work up."""
+    speed = trainer.tokens / trainer.seconds if trainer.seconds > 0 else None
+    return Outcome(
+        run=str(path.resolve()),
+        step=trainer.step_number,
+        tokens=trainer.tokens,
+        seconds=trainer.seconds,
+        tokens_per_second=speed,
+        val_loss_nats=trainer.val_loss,
+        parameters=count(trainer.config.model).parameters,
+        context_length=trainer.config.model.context_length,
+    )
+
+
+def _begin(
+    data: list[str],
+    recipe_name: str,
+    out: Path,
+    settings: Mapping[str, Any],
+    reading: Reading | None,
+    command: str,
+    say: Say,
+) -> tuple[RunFolder, RunConfig]:
+    if RunFolder.exists(out):
+        raise RunError(f"{out}: holds a run already. Go on with it by --resume, or choose another folder with --out.")
+    prepared = _prepare(data, recipe_name, settings, reading)
+    for note in prepared.notes:
+        say(note)
+    description = {
+        CONFIG_KEY: msgspec.to_builtins(prepared.config),
+        "data": dict(prepared.data),
+        "floors": dict(prepared.floors),
+        "versions": versions(),
+        "command": command,
+    }
+    run = RunFolder.create(out, description=description)
+    try:
+        _write_data(run, prepared)
+    except BaseException:
+        run.close()
+        raise
+    return run, prepared.config
+
+
+def _prepare(data: list[str], recipe_name: str, settings: Mapping[str, Any], reading: Reading | None) -> Prepared:
+    chosen = recipe(recipe_name)
+    if chosen.needs_data and not data:
+        raise UsageError(f"recipe {chosen.name} needs text to train on; name files or folders")
+    return chosen.prepare(data, Reading() if reading is None else reading, settings)
+
+
+def _write_data(run: RunFolder, prepared: Prepared) -> None:
+    """The tokenizer first and the shards last: they appear in one instant, so a folder of shards means all is there."""
+    run.lock()
+    tokenizer_files.save(prepared.tokenizer, run.path / TOKENIZER)
+    prepared.write_shards(run.path / DATA)
+
+
+def _take_up(out: Path, settings: Mapping[str, Any], say: Say) -> tuple[RunFolder, RunConfig]:
+    run = RunFolder.open(out)
+    saved = msgspec.convert(run.description[CONFIG_KEY], RunConfig)
+    changed = with_settings(saved, settings)
+    if changed.model != saved.model or changed.seed != saved.seed or changed.init != saved.init:
+        raise RunError(f"{out}: a run cannot change its model, its seed or its init when it goes on; begin another one")
+    if changed != saved:
+        run.write_description({**run.description, CONFIG_KEY: msgspec.to_builtins(changed)})
+        say("the settings differ from the run's own; the new ones hold from here on")
+    return run, changed
+
+
+def _restore(run: RunFolder, trainer: Trainer, say: Say) -> None:
+    checkpoint, messages = run.latest()
+    for message in messages:
+        say(message)
+    if checkpoint is None:
+        run.truncate_metrics(-1)
+        return
+    trainer.resume(checkpoint.weights(), checkpoint.optimizer(), checkpoint.state, str(checkpoint.path))
+    run.truncate_metrics(checkpoint.step)
+    is_done = trainer.step_number >= trainer.config.training.steps
+    say(f"the run is finished at step {checkpoint.step}" if is_done else f"going on after step {checkpoint.step}")
+
+
+def versions() -> dict[str, str]:
+    """The versions that a run depends on."""
+    return {
+        "unembed": importlib.metadata.version("unembed"),
+        "torch": str(torch.__version__),
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+    }
