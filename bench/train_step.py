@@ -1,7 +1,7 @@
 """How fast one training step is: ours, nanoGPT's, and that of a transformers GPT-2 of the same shape, all eager.
 
 The claim: at least 0.97 of nanoGPT's tokens per second and at least 1.15 times those of transformers (each the median over
-rounds). Every contender does one whole step of the `nanogpt-cpu` run: learning rate, a batch from the same file of ids,
+rounds). Every contender does one whole step of the `nanogpt-cpu` run: learning rate, a batch from the same text,
 forward, loss, backward, clipping, optimizer. Batch, shape, precision and threads are the same; the transformers model
 computes the same function but for biases, which its GPT-2 always has, and its batch, loss and optimizer are nanoGPT's.
 
@@ -22,55 +22,38 @@ from common import machine_facts, make_parser, spread, summary, table, take_turn
 from peers import nanogpt
 
 CONFIG = nanogpt.Config()
-N_IDS = 1_000_000  # about Shakespeare's size; the values of the ids do not change the work
+N_CHARACTERS = 1_000_000  # about Shakespeare's size; which characters they are does not change the work
+ALPHABET = "".join(chr(ord("0") + number) for number in range(CONFIG.vocab_size))
 OURS = "unembed"
 CLAIMS = {"nanoGPT": 0.97, "transformers": 1.15}
 
 Step = Callable[[], object]
 
 
-def ours(train_ids: Path) -> Step:
-    """One step of our training loop on the same ids: what `unembed train` repeats, logging and saving aside."""
-    from unembed.corpora.shards import TokenSplit
-    from unembed.model.init import Gpt2Init, build
-    from unembed.model.presets import preset
-    from unembed.optim.adamw import AdamWConfig
-    from unembed.optim.schedules import Cosine
-    from unembed.training.config import RunConfig, TrainingConfig
+def ours(text: Path) -> Step:
+    """One step of `unembed train TEXT --recipe nanogpt-cpu`, between its records and checkpoints."""
+    from unembed.corpora.text import Reading
+    from unembed.model.init import build
+    from unembed.recipes.nanogpt_cpu import prepare
     from unembed.training.loop import Trainer
 
-    init = Gpt2Init(std=0.02)
-    config = RunConfig(
-        recipe="nanogpt-cpu",
-        seed=0,
-        model=preset("nanogpt-cpu").spec,
-        init=init,
-        training=TrainingConfig(
-            steps=CONFIG.max_steps,
-            batch_size=CONFIG.batch_size,
-            accumulate=1,
-            optimizer=AdamWConfig(
-                beta1=CONFIG.betas[0], beta2=CONFIG.betas[1], eps=1e-8, weight_decay=CONFIG.weight_decay
-            ),
-            schedule=Cosine(
-                peak=CONFIG.max_learning_rate, floor=CONFIG.min_learning_rate, warmup_steps=CONFIG.warmup_steps
-            ),
-            clip_norm=CONFIG.grad_clip,
-            dropout=CONFIG.dropout,
-            log_every=CONFIG.max_steps,
-            eval_every=CONFIG.max_steps,
-            checkpoint_every=CONFIG.max_steps,
-            keep_every=None,
-            compile=False,
-        ),
-    )
-    split = TokenSplit(name="train", ids=np.memmap(train_ids, dtype=np.uint16, mode="r"))
-    return Trainer(build(config.model, init, seed=0), config, split, split).step
+    prepared = prepare([str(text)], Reading(), {})
+    config = prepared.config
+    shards = prepared.write_shards(text.parent / "shards")
+    model = build(config.model, config.init, seed=config.seed)
+    n_parameters = sum(p.numel() for p in model.parameters())
+    assert n_parameters == sum(p.numel() for p in nanogpt.GPT(CONFIG).parameters()), "the contenders differ in size"
+    return Trainer(model, config, shards.train, shards.val).step
 
 
-def theirs_nanogpt(train_ids: Path) -> Step:
+def theirs_nanogpt(text: Path) -> Step:
     """One step of our restatement of nanoGPT."""
-    return nanogpt.Trainer(train_ids, CONFIG, nanogpt.GPT(CONFIG)).step
+    return nanogpt.Trainer(nanogpt_ids(text), CONFIG, nanogpt.GPT(CONFIG)).step
+
+
+def nanogpt_ids(text: Path) -> Path:
+    """The text's training split as nanoGPT stores it."""
+    return nanogpt.write_ids(text.read_text(encoding="utf-8"), text.parent)[0]
 
 
 class TransformersGPT2(nn.Module):
@@ -102,16 +85,16 @@ class TransformersGPT2(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
 
 
-def theirs_transformers(train_ids: Path, activation: str = "gelu") -> Step:
+def theirs_transformers(text: Path, activation: str = "gelu") -> Step:
     """One step of a transformers GPT-2; `gelu` is the exact one, `gelu_new` (its default) a slower formula in Python."""
-    return nanogpt.Trainer(train_ids, CONFIG, TransformersGPT2(activation)).step
+    return nanogpt.Trainer(nanogpt_ids(text), CONFIG, TransformersGPT2(activation)).step
 
 
 CONTENDERS: dict[str, Callable[[Path], Step]] = {
     OURS: ours,
     "nanoGPT": theirs_nanogpt,
     "transformers": theirs_transformers,
-    "transformers-gelu_new": lambda train_ids: theirs_transformers(train_ids, "gelu_new"),
+    "transformers-gelu_new": lambda text: theirs_transformers(text, "gelu_new"),
 }
 
 
@@ -124,12 +107,13 @@ def main() -> int:
     torch.set_num_threads(options.threads)
 
     with tempfile.TemporaryDirectory() as folder:
-        train_ids = Path(folder) / "train.bin"
-        np.random.default_rng(0).integers(0, CONFIG.vocab_size, N_IDS, dtype=np.uint16).tofile(train_ids)
+        text = Path(folder) / "text.txt"
+        numbers = np.random.default_rng(0).integers(0, CONFIG.vocab_size, N_CHARACTERS)
+        text.write_text("".join(ALPHABET[number] for number in numbers), encoding="utf-8")
         steps: dict[str, Step] = {}
         for name in options.only:
             torch.manual_seed(0)
-            steps[name] = CONTENDERS[name](train_ids)
+            steps[name] = CONTENDERS[name](text)
         timing = take_turns(steps, n_rounds=options.rounds, calls_per_round=options.steps, n_warmup=20)
 
     rates = timing.rates(CONFIG.batch_size * CONFIG.block_size)
