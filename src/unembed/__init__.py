@@ -1,0 +1,30 @@
+"""unembed: a glass-box workbench for transformer language models, from token ids to logits and back.
+
+    import unembed
+    model = unembed.load("runs/tour")             # .spec .tokenizer .hidden(ids) .unembed(resid), model(ids) -> logits
+    unembed.train("my.txt", recipe="nanogpt-cpu", out="runs/mine", steps=2000)
+    unembed.generate(model, "to be", tokens=50, temperature=0.8, seed=1).text
+    unembed.lens(model, "to be")                  # a Result: .tables, .to_dict(), shown in a notebook
+    unembed.count("gpt2").parameters
+
+Names are imported when they are first used, so `import unembed` is instant and loads no torch. The way of a token
+through the package is told in docs/walk.md; the next file to read is python.py, where these functions stand.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unembed.python import count, generate, lens, load, report, train
+
+__all__ = ["count", "generate", "lens", "load", "report", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(importlib.import_module("unembed.python"), name)
+    raise AttributeError(f"module 'unembed' has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

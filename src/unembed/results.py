@@ -90,7 +90,7 @@ class Result:
 
     name: str
     tables: Mapping[str, Table] = field(default_factory=dict)
-    values: Mapping[str, Value] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     pictures: tuple[Picture, ...] = ()
 

@@ -6,7 +6,6 @@ counts as undefined and it is ranked last, never first. The next file to read is
 
 from collections.abc import Sequence
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 

@@ -87,7 +87,7 @@ class Trainer:
         total = 0.0
         for micro, (ids, targets, _) in enumerate(batches):
             loss = self._loss(ids, targets, micro)
-            (loss.total / max(1, n_tokens)).backward()
+            torch.autograd.backward(loss.total / max(1, n_tokens))
             total += loss.total.item()
         loss_nats = total / n_tokens if n_tokens else 0.0
         norm = self._clip(training.clip_norm)

@@ -1,0 +1,43 @@
+"""`unembed count`: the accounts of a model, from its description alone."""
+
+import click
+
+from unembed.cli.render import format_option, write_result
+from unembed.counting import spec_of_model
+from unembed.model.counts import BYTES_PER_NUMBER, count
+from unembed.model.flops import flops
+from unembed.model.spec import with_tying
+from unembed.results import Result
+
+
+@click.command(name="count", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model")
+@click.option("--tied/--untied", "tied", default=None, help="Count the same model with its head tied, or untied.")
+@format_option
+def command(model: str, tied: bool | None, output_format: str) -> None:
+    """Count the parameters of MODEL, a preset or a run, part by part; a shared table counts once.
+
+    Examples:
+
+    \b
+        unembed count gpt2
+        unembed count gpt2 --untied --format json
+    """
+    spec = spec_of_model(model)
+    spec = spec if tied is None else with_tying(spec, tied)
+    counted = count(spec)
+    write_result(
+        Result(
+            name="count",
+            values={
+                "parameters": counted.parameters,
+                "parameters_untied": counted.parameters_untied,
+                "table_parameters": counted.table_parameters,
+                "tied": counted.tied,
+                "by_part": counted.by_part,
+                "bytes": {name: counted.parameters * size for name, size in BYTES_PER_NUMBER.items()},
+                "flops_per_token": flops(spec).forward,
+            },
+        ),
+        output_format,
+    )

@@ -1,0 +1,74 @@
+"""`unembed tour`: the whole way once, on a language small enough to know everything about."""
+
+import shlex
+import sys
+import time
+
+import click
+
+from unembed.cli.render import format_option, lang_option, quiet_option, say, write_result
+
+
+@click.command(name="tour", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--out", help="The run's folder (default: runs/tour, or the next free number).")
+@click.option("--steps", type=int, help="Fewer steps than the recipe's, for a quicker look.")
+@click.option("--threads", type=int, help="Threads of the CPU kernels.")
+@lang_option
+@format_option
+@quiet_option
+def command(
+    out: str | None, steps: int | None, threads: int | None, lang: str | None, output_format: str, quiet: bool
+) -> None:
+    """Train Mini-GPT (103,680 parameters) on a small grammar, mark it like an exam, and write a report.
+
+    The grammar's exact floor is known, so you see how close the model comes to the best possible one.
+
+    Examples:
+
+    \b
+        unembed tour
+        unembed tour --lang es --out runs/gira
+    """
+    import os
+
+    from unembed import catalogue
+    from unembed.analyses import RunView, agreement, samples
+    from unembed.cli.paths import next_free
+    from unembed.cli.progress import Progress
+    from unembed.recipes.start import train
+    from unembed.report.write import write_report
+    from unembed.results import Result
+    from unembed.runtime import set_threads
+
+    began = time.perf_counter()
+    language = catalogue.choose(lang, os.environ)
+    set_threads(threads)
+    settings: dict[str, object] = {"language": language} | ({} if steps is None else {"steps": steps})
+    outcome = train(
+        recipe_name="tour",
+        out=next_free("runs/tour") if out is None else out,
+        settings=settings,
+        command=shlex.join(["unembed", *sys.argv[1:]]),
+        observers=[Progress(quiet=quiet)],
+        say=lambda sentence: say(sentence, quiet=quiet),
+    )
+    view = RunView.open(outcome.run)
+    exam = agreement(view).values
+    floor = view.folder.description["floors"]["entropy_floor"]
+    path = write_report(outcome.run, lang=language)
+    texts = [str(text) for text in samples(view).tables["samples"]["text"][-3:]]
+    values = {
+        "run": outcome.run,
+        "report": str(path.resolve()),
+        "val_loss_nats": outcome.val_loss_nats,
+        "entropy_floor_nats": floor,
+        "agreements_right": exam["share"],
+        "seconds": time.perf_counter() - began,
+        "samples": texts,
+    }
+    write_result(Result(name="tour", values=values), output_format)
+    say(
+        f"\nThree next commands:\n  unembed sample {outcome.run} --tokens 60 --seed 1\n"
+        f"  unembed count {outcome.run}\n  unembed train YOUR.txt --recipe nanogpt-cpu --out runs/mine",
+        quiet=quiet,
+    )

@@ -1,0 +1,86 @@
+"""`unembed train`: a run on your own files, or one that goes on."""
+
+import shlex
+import sys
+
+import click
+
+from unembed.cli.render import format_option, quiet_option, say, write_result
+
+
+@click.command(name="train", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("data", nargs=-1)
+@click.option("--recipe", default="nanogpt-cpu", show_default=True, help="What kind of run: nanogpt-cpu or tour.")
+@click.option("--out", help="The run's folder (default: runs/RECIPE, or the next free number).")
+@click.option("--steps", type=int, help="Total number of steps, those already done included.")
+@click.option("--column", help="Read this column of CSV or JSONL files.")
+@click.option(
+    "--newlines", type=click.Choice(["keep", "lf"]), default="keep", help="Keep CRLF line ends, or make them LF."
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a setting; may be given many times."
+)
+@click.option("--resume", is_flag=True, help="Go on with the run in --out, or begin it if there is none.")
+@click.option("--device", default=None, help="cpu, cuda, mps; by default an accelerator if there is one.")
+@click.option("--threads", type=int, help="Threads of the CPU kernels.")
+@format_option
+@quiet_option
+def command(
+    data: tuple[str, ...],
+    recipe: str,
+    out: str | None,
+    steps: int | None,
+    column: str | None,
+    newlines: str,
+    settings: tuple[str, ...],
+    resume: bool,
+    device: str | None,
+    threads: int | None,
+    output_format: str,
+    quiet: bool,
+) -> None:
+    """Train a model on DATA: files, folders or globs of text.
+
+    Examples:
+
+    \b
+        unembed train my.txt --recipe nanogpt-cpu --out runs/mine
+        unembed train my.txt --out runs/mine --resume --steps 4000
+        unembed train books/ --set learning_rate=5e-4 --set tied=false
+    """
+    import msgspec
+
+    from unembed.cli.paths import next_free
+    from unembed.cli.progress import Progress
+    from unembed.corpora.text import Reading
+    from unembed.errors import UsageError
+    from unembed.recipes.start import train
+    from unembed.results import Result
+    from unembed.runtime import choose_device, set_threads
+    from unembed.training.config import parse_setting
+
+    named = dict(parse_setting(text) for text in settings)
+    if steps is not None:
+        if "steps" in named and named["steps"] != steps:
+            raise UsageError(
+                f"--steps {steps} and --set steps={named['steps']} contradict each other; give one of them"
+            )
+        named["steps"] = steps
+    if resume and out is None:
+        raise UsageError("--resume needs --out: the folder of the run to go on with")
+    set_threads(threads)
+    outcome = train(
+        data,
+        recipe_name=recipe,
+        out=next_free(f"runs/{recipe}") if out is None else out,
+        settings=named,
+        reading=Reading(newlines="lf" if newlines == "lf" else "keep", column=column),
+        resume=resume,
+        command=shlex.join(["unembed", *sys.argv[1:]]),
+        device=choose_device(device),
+        observers=[Progress(quiet=quiet)],
+        say=lambda sentence: say(sentence, quiet=quiet),
+    )
+    values = {name: getattr(outcome, name) for name in outcome.__dataclass_fields__}
+    write_result(Result(name="train", values=msgspec.to_builtins(values)), output_format)
+    say(f"next: unembed sample {outcome.run}   ·   unembed report {outcome.run}", quiet=quiet)

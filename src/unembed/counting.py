@@ -1,0 +1,30 @@
+"""The spec of whatever a user names, found without loading a weight: what `unembed count` and `plan` start from.
+
+It imports no torch: a preset is data, and a run's description is JSON. The next file to read is model/counts.py.
+"""
+
+import json
+from pathlib import Path
+
+from unembed.errors import CheckpointError
+from unembed.model.check import from_plain
+from unembed.model.presets import PRESETS, preset
+from unembed.model.spec import TransformerSpec
+
+
+def spec_of_model(model: str | Path) -> TransformerSpec:
+    """The description of a preset, a run folder, or a checkpoint in one. Raises: CheckpointError, UsageError, SpecError.
+
+    A folder wins over a preset of the same name.
+    """
+    path = Path(model)
+    for folder in (path, path.parent.parent) if path.is_dir() else ():
+        file = folder / "run.json"
+        if file.is_file():
+            try:
+                return from_plain(json.loads(file.read_text(encoding="utf-8"))["config"]["model"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise CheckpointError(f"{file}: holds no model under config.model, as training writes it") from error
+    if path.exists() and str(model) not in PRESETS:
+        raise CheckpointError(f"{path}: is no run. Give a run folder, or a preset such as gpt2.")
+    return preset(str(model)).spec

@@ -1,0 +1,40 @@
+"""Writing a run's report: every analysis that applies, one page, one file in the run's folder.
+
+The next file to read is page.py, which lays the page out.
+"""
+
+import os
+from pathlib import Path
+
+from unembed import catalogue
+from unembed.analyses import ANALYSES, RunView
+from unembed.report.page import build
+
+REPORT = "report.html"
+
+
+def write_report(run: str | Path, out: str | Path | None = None, *, lang: str | None = None) -> Path:
+    """Writes the page and returns its path: `out`, or report.html in the run. Raises: RunError, UsageError."""
+    view = RunView.open(run)
+    language = catalogue.choose(lang, os.environ)
+    sections = [(analysis.name, analysis.make(view)) for analysis in ANALYSES if analysis.applies(view)]
+    description = view.folder.description
+    facts = {
+        **{name: str(version) for name, version in description.get("versions", {}).items()},
+        "data": _data(description.get("data", {})),
+        "seed": str(description["config"]["seed"]),
+    }
+    title = view.folder.path.resolve().name
+    page = build(title=title, sections=sections, lang=language, facts=facts, command=description.get("command", ""))
+    if out is None:
+        view.folder.write_text(REPORT, page)
+        return view.folder.path / REPORT
+    path = Path(out)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _data(data: dict[str, object]) -> str:
+    """What the run read, in one line."""
+    return "; ".join(f"{key}: {value}" for key, value in data.items())
