@@ -106,7 +106,9 @@ class Browser:
     def __enter__(self) -> "Browser":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self.call("Browser.close")
         except (OSError, TimeoutError):
@@ -216,9 +218,9 @@ class Page:
         mine = [e for e in self._browser.events if e.get("sessionId") == self._session]
         return PageFacts(
             console_errors=tuple(filter(None, map(_error_of, mine))),
-            requests=tuple(
-                e["params"]["request"]["url"] for e in mine if e["method"] == "Network.requestWillBeSent"
-            )[1:],  # the first one is the page itself
+            requests=tuple(e["params"]["request"]["url"] for e in mine if e["method"] == "Network.requestWillBeSent")[
+                1:
+            ],  # the first one is the page itself
             dialogs=tuple(e["params"]["message"] for e in mine if e["method"] == "Page.javascriptDialogOpening"),
             **seen,
         )

@@ -81,6 +81,14 @@ class Words:
         shown = f"{value:,.{decimals}f}"
         return self._local(shown.rstrip("0").rstrip(".") if "." in shown else shown)
 
+    def fixed(self, value: float, decimals: int) -> str:
+        """A number with so many decimals, for columns of numbers that are compared with each other.
+
+        >>> load("es").fixed(0.3, 2)
+        '0,30'
+        """
+        return self._local(f"{value:,.{decimals}f}") if math.isfinite(value) else self.number(value)
+
     def percent(self, share: float, decimals: int = 1) -> str:
         """A share of one as a percentage.
 

@@ -4,6 +4,7 @@ Before it: kinds.py, which draws one panel. What a page shows beside its picture
 folder to read.
 """
 
+import html
 from typing import Any
 
 from unembed import catalogue
@@ -53,4 +54,5 @@ def to_svg(spec: Spec, *, scheme: Scheme = "light", lang: str = "en") -> str:
     import vl_convert
 
     svg: str = vl_convert.vegalite_to_svg({**spec, "config": theme(scheme, lang)}, allowed_base_urls=[])
-    return svg
+    name = html.escape(str(spec.get("description", "")))
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{name}" ', 1)

@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from unembed.catalogue import Words
+from unembed.pictures.names import GAP, MARK, sides
 from unembed.pictures.rows import SHARES, Tables, choice, drawable, is_number, label, number, select, unique
 from unembed.results import Picture, Table
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     Layers = alt.LayerChart | alt.FacetChart
 
-MOST_LABELS = 150
+MOST_NAMES = 150
 WIDTHS = {"lines": 640, "points": 420, "bars": 560}
 CELL_WIDTH, CELL_HEIGHT, BAR_HEIGHT = 78, 30, 34
 _SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"]
@@ -51,7 +52,11 @@ class Panel:
             # Room below the lowest rule for its name, which would otherwise be written over the axis.
             room = 0.1 * (max(heights) - min(heights) or 1.0)
             y_scale = alt.Scale(domain=[min(heights) - room, max(heights) + room / 2], nice=False)
-        x_axis = alt.Axis(grid=False, format="~s" if self._largest(p.x) >= 1e5 else ",", tickMinStep=1)
+        x_axis = alt.Axis(
+            grid=False, tickCount=7, tickMinStep=1 if self.table[p.x].dtype.kind in "iu" else alt.Undefined
+        )
+        if self._largest(p.x) >= 1e5:
+            x_axis.format = "~s"
         x = self._scaled("x", p.x, axis=x_axis, scale=alt.Scale(zero=False, nice=False))
         y = self._scaled("y", p.y, axis=alt.Axis(tickCount=6), scale=y_scale)
         base = alt.Chart(alt.InlineData(values=self.rows)).encode(x=x, y=y)
@@ -118,7 +123,8 @@ class Panel:
         quiet = alt.Axis(labels=False, tickCount=5)
         x = self._scaled("x", p.x, axis=quiet, scale=alt.Scale(zero=False, padding=20))
         y = self._scaled("y", p.y, axis=quiet, scale=alt.Scale(zero=False, padding=20))
-        base = alt.Chart(alt.InlineData(values=self.rows)).encode(x=x, y=y, tooltip=self._tooltip())
+        there = [row for row in self.rows if row[p.x] is not None and row[p.y] is not None]
+        base = alt.Chart(alt.InlineData(values=there)).encode(x=x, y=y, tooltip=self._tooltip())
         points = base.mark_point(filled=True, size=64, opacity=0.9)
         if p.color and (domain := self._domain(p.color)):
             shapes = [_SHAPES[i % len(_SHAPES)] for i in range(len(domain))]
@@ -127,11 +133,33 @@ class Panel:
                 shape=self._named(alt.Shape, p.color, scale=alt.Scale(domain=domain, range=shapes)),
             )
         marks = [points]
-        # More names than this lie on top of each other; each point still says its own when pointed at.
-        if p.text and len(self.rows) <= MOST_LABELS:
-            names = base.encode(text=alt.Text(field=_field(p.text), type="nominal"))
-            marks.append(names.mark_text(dy=-11, fontSize=11, color=_color("ink")))
+        # Names without a free place are left out; each point still says its own when pointed at.
+        if p.text and len(there) <= MOST_NAMES:
+            marks.append(self._names(p.text, there).encode(x=x, y=y))
         return alt.layer(*marks).properties(width=WIDTHS["points"], height=400)
+
+    def _names(self, column: str, there: list[dict[str, Any]]) -> "alt.Chart":
+        import altair as alt
+
+        p = self.picture
+        chosen = sides([(row[p.x], row[p.y]) for row in there], [row[column] for row in there])
+        rows = [{**row, "side": side} for row, side in zip(there, chosen, strict=True) if side]
+        reach = MARK + GAP
+        align = "datum.side === 'right' ? 'left' : datum.side === 'left' ? 'right' : 'center'"
+        baseline = "datum.side === 'above' ? 'bottom' : datum.side === 'below' ? 'top' : 'middle'"
+        chart: alt.Chart = (
+            alt.Chart(alt.InlineData(values=rows))
+            .mark_text(
+                fontSize=11,
+                color=_color("ink"),
+                align=alt.ExprRef(expr=align),
+                baseline=alt.ExprRef(expr=baseline),
+                dx=alt.ExprRef(expr=f"datum.side === 'right' ? {reach} : datum.side === 'left' ? -{reach} : 0"),
+                dy=alt.ExprRef(expr=f"datum.side === 'above' ? -{MARK} : datum.side === 'below' ? {reach} : 0"),
+            )
+            .encode(text=alt.Text(field=_field(column), type="nominal"), tooltip=self._tooltip())
+        )
+        return chart
 
     def _bars(self) -> "Layers":
         import altair as alt
@@ -167,9 +195,10 @@ class Panel:
         import altair as alt
 
         form, title = ".0%" if column in SHARES else "~g", self._title("color", column)
-        legend = alt.Legend(format=form, gradientLength=180, gradientThickness=10, tickCount=3, title=title)
-        scale = alt.Scale(domain=[low, high], range="ramp")
-        return alt.Color(field=_field(column), type="quantitative", scale=scale, legend=legend)
+        legend = alt.Legend(format=form, gradientLength=180, gradientThickness=10, tickCount=3)
+        # Straight lines in sRGB, as theme.py reckons with; Vega would take a way around through hue.
+        scale = alt.Scale(domain=[low, high], range="ramp", interpolate="rgb")
+        return alt.Color(field=_field(column), type="quantitative", scale=scale, legend=legend, title=title)
 
     def _title(self, channel: str, column: str) -> str:
         own = self.words.find(f"picture.{self.picture.key}.{channel}")

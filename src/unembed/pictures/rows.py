@@ -21,7 +21,7 @@ Tables = Mapping[str, Table]
 MOST_ROWS = {"lines": 2_000, "grid": 3_000, "points": 2_000, "bars": 60}
 
 # Columns whose name promises a share of one: written as percentages, and shaded from 0 to 1.
-SHARES = frozenset({"share", "probability"})
+SHARES = frozenset({"share", "probability", "explained_variance"})
 
 
 def caption(picture: Picture, words: Words) -> str:
@@ -70,13 +70,13 @@ def select(picture: Picture, tables: Tables, panel: object = None) -> Table:
     table = tables[picture.table]
     keep = np.arange(table.n_rows)
     if picture.facet and panel is not None:
-        keep = keep[[to_plain(value) == panel for value in table[picture.facet]]]
+        keep = keep[np.array([to_plain(value) == panel for value in table[picture.facet]], dtype=bool)]
     most = MOST_ROWS[picture.kind]
-    if len(keep) > most and picture.kind == "lines":
-        keep = _thinned(
-            keep, [table[picture.color][row] for row in keep] if picture.color else [None] * len(keep), most
-        )
-    keep = keep[:most]
+    if picture.kind != "lines":
+        keep = keep[:most]
+    elif len(keep) > most:
+        colors = [table[picture.color][row] for row in keep] if picture.color else [None] * len(keep)
+        keep = _thinned(keep, colors, most)
     return Table(columns={name: values[keep] for name, values in table.columns.items()}, units=table.units)
 
 

@@ -42,7 +42,8 @@ PALETTES: Mapping[str, Mapping[str, Any]] = {
         "categories": ["#4fc3b5", "#f2a65a", "#a79bf5", "#f08bb0", "#78b8f0", "#bccb5f", "#d3a878", "#a9b5ba"],
     },
 }
-_INKS = ("#05090a", "#ffffff")
+# Pure, because on the middle of a ramp anything less falls below 4.5.
+_INKS = ("#000000", "#ffffff")
 
 
 def theme(scheme: Scheme, lang: str) -> dict[str, Any]:
@@ -84,7 +85,15 @@ def theme(scheme: Scheme, lang: str) -> dict[str, Any]:
             "titleFontWeight": "normal",
             "labelLimit": 170,
         },
-        "legend": {**quiet, "orient": "top", "columns": 4, "columnPadding": 16, "title": None, "offset": 14},
+        "legend": {
+            **quiet,
+            "orient": "top",
+            "columns": 4,
+            "columnPadding": 16,
+            "title": None,
+            "titleFontWeight": "normal",
+            "offset": 14,
+        },
         "title": {"color": colors["ink"], "fontSize": 13, "fontWeight": 600, "anchor": "start", "offset": 12},
         "range": {"category": colors["categories"], "heatmap": colors["ramp"], "ramp": colors["ramp"]},
         "bar": {"color": colors["categories"][0]},
@@ -107,7 +116,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def ink_on(color: str) -> str:
-    """Near-black or white, whichever is the easier to read on a colour."""
+    """Black or white, whichever is the easier to read on a colour."""
     return max(_INKS, key=lambda ink: contrast(ink, color))
 
 

@@ -16,7 +16,7 @@ from unembed.catalogue import Words
 from unembed.pictures import PALETTES, theme
 from unembed.report.markup import Html, element, join, script_json
 from unembed.report.parts import Drawings, figure, notes, tables, tiles
-from unembed.results import Result
+from unembed.results import Result, to_plain
 
 # Of the bundle's three names only this one works by itself: its `vega` and `vegaLite` are null.
 _BUNDLE = "window.vegaEmbed = vegaEmbed;"
@@ -57,7 +57,7 @@ def build(
     footer = element("footer", element("p", words.text("page.footer")))
     scripts = _scripts(drawings, words) if drawings.specs else []
     body = element("body", skip, header, element("div", nav, main, class_="columns"), footer, *scripts)
-    page = element("html", _head(title, scripts), "\n", body, lang=lang)
+    page = element("html", _head(title, scripts), body, lang=lang)
     return f"<!doctype html>\n{page}\n"
 
 
@@ -92,7 +92,7 @@ def _reproduce(command: str, facts: Mapping[str, str], words: Words) -> Html:
 def _verdict(results: Sequence[Result], words: Words) -> str | None:
     """How far above the floor the run has ended, in one sentence, where a result holds both numbers."""
     for result in results:
-        loss, floor = result.values.get("val_loss_nats"), result.values.get("entropy_floor_nats")
+        loss, floor = (to_plain(result.values.get(name)) for name in ("val_loss_nats", "entropy_floor_nats"))
         if isinstance(loss, int | float) and isinstance(floor, int | float) and floor > 0:
             excess = loss / floor - 1
             return words.text(f"page.verdict_{'below' if excess < 0 else 'above'}", percent=words.percent(abs(excess)))

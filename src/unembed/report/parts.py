@@ -45,11 +45,15 @@ def tiles(values: Mapping[str, Any], words: Words) -> Html:
 def figure(result: Result, picture: Picture, words: Words, drawings: Drawings) -> Html:
     """A picture, panel by panel, with the tables that it was drawn from folded up under it."""
     name = caption(picture, words)
+    if not result.tables[picture.table].n_rows:
+        return element("p", f"{name}: {words.text('page.none')}", class_="small")
     boxes = [_box(result, picture, panel, words, drawings) for panel in panels(picture, result.tables)]
     parts = [element("figcaption", name), element("div", *boxes, class_="panels" if len(boxes) > 1 else "panel")]
     shown, n_rows = rows_drawn(picture, result.tables), result.tables[picture.table].n_rows
     if shown < n_rows:
         parts.append(element("p", words.text("page.drawn", shown=shown, rows=n_rows), class_="small"))
+    if picture.kind in ("grid", "points"):
+        parts.append(element("p", words.text("page.point"), class_="small screen"))
     parts.append(folded(result, picture.table, words))
     if picture.rules_table:
         parts.append(folded(result, picture.rules_table, words))
@@ -96,9 +100,7 @@ def notes(keys: tuple[str, ...], words: Words) -> Html:
     if not keys:
         return Html()
     items = [element("p", words.find(f"note.{key}") or key) for key in keys]
-    return element(
-        "aside", element("h3", words.text("page.notes")), *items, class_="note", aria_label=words.text("page.notes")
-    )
+    return element("div", element("h3", words.text("page.notes")), *items, class_="note", role="note")
 
 
 def samples(result: Result, words: Words) -> Html:
@@ -145,7 +147,7 @@ def neighbours(result: Result, words: Words) -> Html:
             near = [row for row in rows if row["text"] == token and row["when"] == moment]
             chips = [
                 element(
-                    "li", choice("neighbour", row["neighbour"], words), element("small", words.number(row["cosine"], 2))
+                    "li", choice("neighbour", row["neighbour"], words), element("small", words.fixed(row["cosine"], 2))
                 )
                 for row in near
             ]
@@ -212,7 +214,7 @@ def _value(name: str, value: Any, words: Words) -> str:
         return ", ".join(_value(name, item, words) for item in value)
     if isinstance(value, int | float) and not isinstance(value, bool):
         unit = catalogue.unit_of(name)
-        return number(name, value, words) + (f"\u00a0{words.unit(unit)}" if unit else "")
+        return number(name, value, words) + (words.text("number.unit_space") + words.unit(unit) if unit else "")
     return choice(name, value, words)
 
 
@@ -233,14 +235,11 @@ def _first_rows(data: Table, most: int) -> list[dict[str, Any]]:
 
 def _rows_told(data: Table, words: Words, title: str) -> str:
     if data.n_rows > MOST_TABLE_ROWS:
-        told = words.text("page.table_cut", shown=MOST_TABLE_ROWS, rows=data.n_rows)
+        told = words.text("page.table_cut", name=title, shown=MOST_TABLE_ROWS, rows=data.n_rows)
     else:
-        told = words.text("page.table", rows=data.n_rows)
-    return f"{title} · {told}"
+        told = words.text("page.table", name=title, rows=data.n_rows)
+    return told
 
 
 def _unique(values: Any) -> list[Any]:
     return list(dict.fromkeys(to_plain(value) for value in values))
-
-
-__all__ = ["SHARES", "Drawings", "figure", "folded", "neighbours", "notes", "samples", "table", "tables", "tiles"]

@@ -1,0 +1,143 @@
+"""The report in a real browser: all is drawn, nothing is asked for, in both schemes and at both widths.
+
+The checks by axe-core are made where its script is: UNEMBED_AXE names `axe.min.js` of the npm package.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import example_results as example
+from browser import Browser, require
+from unembed.catalogue import LANGUAGES
+from unembed.report import build
+
+HOSTILE = ("</script><b>x</b>", '"><b>x</b>', "' onload='alert(1)", "<img src=x onerror=alert(1)>", "\u202eabc", "a\nb")
+CHARTS = {"chart-1", "chart-2", "chart-3", "chart-4", "chart-5", "chart-6"}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    require()
+    with Browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    require()
+    return tmp_path_factory.mktemp("reports")
+
+
+def written(folder: Path, lang: str) -> Path:
+    path = folder / f"{lang}.html"
+    if not path.exists():
+        sections = example.sections(lang)
+        sections[1] = ("samples", example.samples(lang, extra=HOSTILE))
+        made = build(title="Un título", sections=sections, lang=lang, facts=example.FACTS, command=example.COMMAND)
+        path.write_text(made, encoding="utf-8")
+    return path
+
+
+def assert_whole(facts):
+    assert facts.console_errors == ()
+    assert facts.requests == ()
+    assert facts.dialogs == ()
+    assert set(facts.charts) == CHARTS
+    assert facts.svg_count == len(CHARTS)
+    assert min(facts.charts.values()) >= 8, facts.charts
+    assert facts.scroll_width <= facts.client_width
+
+
+def test_all_is_drawn_and_nothing_is_asked_for(browser, folder):
+    page = browser.open(written(folder, "en"))
+    assert_whole(page.facts())
+    facts = page.facts()
+    assert facts.charts["chart-3"] == 2 * 55  # a cell and a text for each of 11 tokens and 5 layers
+    assert page.run("document.querySelectorAll('b, img').length") == 0
+    page.close()
+
+
+def test_the_policy_refuses_what_a_script_would_ask_for(browser, folder):
+    page = browser.open(written(folder, "en"))
+    assert page.run("fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')") == "refused"
+    ran = "(() => { const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s); return window.ran; })()"
+    assert page.run(ran) is None
+    assert any("Content Security Policy" in error for error in page.facts().console_errors)
+    page.close()
+
+
+def test_the_scheme_and_the_width_may_change_while_it_is_open(browser, folder):
+    page = browser.open(written(folder, "en"), width=1400)
+    ink = "getComputedStyle(document.querySelector('#chart-3 .mark-text.role-axis-label text')).fill"
+    width = "document.querySelector('#chart-1 svg').clientWidth"
+    light, wide = page.run(ink), page.run(width)
+    page.set_scheme(True)
+    page.settle()
+    assert page.run(ink) != light
+    page.set_width(360)
+    page.settle()
+    assert page.run(width) < wide / 2
+    assert_whole(page.facts())
+    page.call("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    page.settle()
+    assert page.run(ink) == light, "paper is white in any scheme"
+    page.close()
+
+
+def test_pointing_at_a_mark_tells_its_row_as_text(browser, folder):
+    page = browser.open(written(folder, "en"))
+    page.run("document.querySelector('#chart-3').scrollIntoView({block: 'center', behavior: 'instant'})")
+    box = page.run(
+        "(() => { const r = document.querySelector('#chart-3 .mark-rect path').getBoundingClientRect();"
+        " return [r.left + r.width / 2, r.top + r.height / 2]; })()"
+    )
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    page.settle()
+    told = page.run("document.querySelector('.tip:not([hidden])').innerText")
+    assert "First five guesses" in told
+    assert "Layer" in told
+    page.close()
+
+
+def test_everything_can_be_reached_by_keyboard(browser, folder):
+    page = browser.open(written(folder, "en"))
+    n = page.run("document.querySelectorAll('a, summary, [tabindex=\"0\"]').length")
+    seen = set()
+    for _ in range(n + 2):
+        for kind in ("keyDown", "keyUp"):
+            page.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        seen.add(page.run("(document.activeElement.className || document.activeElement.tagName) + ''"))
+    assert {"skip", "A", "SUMMARY", "scroll"} <= seen
+    page.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1400])
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_every_language_scheme_and_width(browser, folder, lang, width, dark):
+    page = browser.open(written(folder, lang), width=width, dark=dark)
+    assert_whole(page.facts())
+    page.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1400])
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_axe_finds_no_serious_fault(browser, folder, lang, width, dark):
+    script = os.environ.get("UNEMBED_AXE")
+    if not script:
+        pytest.skip("UNEMBED_AXE is not set: it names axe.min.js (npm install axe-core)")
+    page = browser.open(written(folder, lang), width=width, dark=dark)
+    page.run("document.querySelectorAll('details').forEach((d) => (d.open = true))")
+    page.run(Path(script).read_text(encoding="utf-8") + "\n;0")
+    found = page.run("axe.run(document, {resultTypes: ['violations']}).then((r) => r.violations)")
+    told = [
+        (f["impact"], f["id"], [n["target"] for n in f["nodes"]][:3], f["nodes"][0]["failureSummary"]) for f in found
+    ]
+    assert [fault for fault in told if fault[0] in ("serious", "critical")] == [], json.dumps(told, indent=1)
+    page.close()
