@@ -24,16 +24,17 @@ LAYERS = (
     ("pictures",),
     ("tokenizers", "model"),
     ("corpora", "objectives", "optim", "generation"),
-    ("checkpoints",),
+    ("checkpoints", "counting"),
     ("training", "tying", "lenses", "geometry", "planning"),
     ("recipes", "verify", "analyses"),
     ("report",),
-    ("cli", "__main__"),
+    ("python", "cli"),
+    ("__main__",),
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 
 # Counting and describing a model, and reading text, must answer at once: importing torch alone takes seconds.
-TORCH_FREE = ("errors", "visible", "catalogue", "results", "tokenizers", "model.spec", "model.counts", "cli.main")
+TORCH_FREE = ("errors", "visible", "catalogue", "results", "tokenizers", "model.spec", "model.counts", "counting", "cli.main")
 
 FILES = [path for path in sorted(SRC.rglob("*.py")) if path != SRC / "__init__.py"]
 

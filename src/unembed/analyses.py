@@ -15,14 +15,16 @@ from unembed.checkpoints.load import load_checkpoint, spec_of
 from unembed.checkpoints.native import Checkpoint
 from unembed.checkpoints.run_folder import RunFolder
 from unembed.corpora.grammar import Grammar, grammar
+from unembed.corpora.grammar.agreement import sentences
+from unembed.corpora.shards import TokenShards
 from unembed.errors import RunError
 from unembed.generation.sampling import GREEDY, Sampling
 from unembed.generation.texts import continue_text, prompt_ids
 from unembed.geometry.projections import token_map
+from unembed.lenses.agreement import score_agreements
 from unembed.lenses.logit_lens import logit_lens
 from unembed.model.counts import count
 from unembed.model.transformer import Transformer
-from unembed.recipes.agreement import score_agreements
 from unembed.results import Picture, Result, Table
 from unembed.tokenizers.base import Tokenizer
 
@@ -61,11 +63,14 @@ class RunView:
         return tokenizer
 
     @property
-    def language(self) -> str | None:
-        """The grammar's language when the run learnt the grammar, otherwise None."""
-        data: dict[str, Any] = self.folder.description.get("data", {})
-        language: str | None = data.get("grammar", {}).get("language")
-        return language
+    def learns_grammar(self) -> bool:
+        """Whether the run's text came from a grammar of ours."""
+        return "grammar" in self.folder.description.get("data", {})
+
+    def grammar(self) -> Grammar:
+        """The grammar that wrote the run's text."""
+        source = self.folder.description["data"]["grammar"]
+        return grammar(source["language"], source["size"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,22 +178,24 @@ def token_space(run: RunView) -> Result:
     texts = [tokenizer.token_text(i) for i in range(n)]
     tables = [("before", run.model(0).embed.table), ("after", run.model().embed.table)]
     groups = None
-    if run.language is not None:
-        rules = grammar(run.language, run.folder.description["data"]["grammar"]["size"])
-        parts = _parts_of_speech(rules)
+    if run.learns_grammar:
+        parts = _parts_of_speech(run.grammar())
         groups = [parts.get(text, "special") for text in texts]
     return token_map(tables, texts, groups=groups)
 
 
 def agreement(run: RunView) -> Result:
     """How many long agreements of the grammar the model gets right, on sentences that it has not read."""
-    assert run.language is not None
-    return score_agreements(run.model(), run.tokenizer, run.language)
+    rules, tokenizer = run.grammar(), run.tokenizer
+    names = [tokenizer.token_text(i) for i in range(tokenizer.vocab_size)]
+    shards = TokenShards.open(run.folder.path / "data", verifies=False)
+    read = sentences(names[i] for i in shards.train.ids.tolist())
+    return score_agreements(run.model(), tokenizer, rules, exclude=read)
 
 
 ANALYSES: tuple[Analysis, ...] = (
     Analysis(name="loss", make=loss),
-    Analysis(name="agreement", make=agreement, applies=lambda run: run.language is not None),
+    Analysis(name="agreement", make=agreement, applies=lambda run: run.learns_grammar),
     Analysis(name="samples", make=samples),
     Analysis(name="parameters", make=parameters),
     Analysis(name="lens", make=lens),
@@ -208,4 +215,4 @@ def _parts_of_speech(rules: Grammar) -> dict[str, str]:
 
 def _opening(run: RunView) -> str:
     """What a sample begins with: nothing, or for the grammar the end of the sentence before."""
-    return "." if run.language is not None else ""
+    return "." if run.learns_grammar else ""

@@ -1,18 +1,17 @@
-"""Marking the tour's exam: does the model let a verb agree with a subject that stands four or more words before it?
+"""Marking an exam in grammar: does the model let a verb agree with a subject that stands four or more words before it?
 
-Questions come from sentences that are not in the training text. An answer is right when the forms that agree are together
+Questions come from the grammar itself, and from no sentence that stands in the training text. An answer is right when the forms that agree are together
 more probable than those that do not, and the most probable of all is one that agrees. The next file to read is
-../analyses.py.
+../geometry/neighbours.py.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 
 import torch
 
-from unembed.corpora.grammar import grammar
-from unembed.corpora.grammar.agreement import sentences
+from unembed.corpora.grammar import Grammar
 from unembed.model.transformer import Transformer
-from unembed.recipes.tour import split_words
 from unembed.results import Result, Table
 from unembed.tokenizers.base import Tokenizer
 
@@ -22,12 +21,20 @@ QUESTION_SEED = 2
 
 @torch.no_grad()
 def score_agreements(
-    model: Transformer, tokenizer: Tokenizer, language: str, *, n: int = N_QUESTIONS, min_distance: int = 4
+    model: Transformer,
+    tokenizer: Tokenizer,
+    rules: Grammar,
+    *,
+    exclude: Iterable[tuple[str, ...]] = (),
+    n: int = N_QUESTIONS,
+    min_distance: int = 4,
 ) -> Result:
-    """Asks n questions. Table `agreement`: items and right answers by feature; values: `items`, `right`, `share`."""
-    rules = grammar(language, "mini")
-    train, _ = split_words(rules)
-    questions = rules.long_agreements(QUESTION_SEED, n, min_distance=min_distance, exclude=sentences(train))
+    """Asks n questions, none of which begins like a sentence in `exclude` (what the model was trained on).
+
+    Table `agreement`: items and right answers by feature; values: `items`, `right`, `share`. Raises: CorpusError when the
+    grammar has too few such questions.
+    """
+    questions = rules.long_agreements(QUESTION_SEED, n, min_distance=min_distance, exclude=exclude)
     asked: Counter[str] = Counter()
     right: Counter[str] = Counter()
     id_of = {tokenizer.token_text(i): i for i in range(tokenizer.vocab_size)}
