@@ -63,8 +63,11 @@ def test_all_is_drawn_and_nothing_is_asked_for(browser, folder):
 def test_the_policy_refuses_what_a_script_would_ask_for(browser, folder):
     page = browser.open(written(folder, "en"))
     assert page.run("fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')") == "refused"
-    ran = "(() => { const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s); return window.ran; })()"
-    assert page.run(ran) is None
+    ran = page.run(
+        "(() => { const script = document.createElement('script'); script.textContent = 'window.ran = 1';"
+        " document.body.append(script); return window.ran; })()"
+    )
+    assert ran is None
     assert any("Content Security Policy" in error for error in page.facts().console_errors)
     page.close()
 

@@ -222,7 +222,9 @@ def _cell(column: str, value: Any, words: Words, is_numeric: bool) -> Html:
     if column in SHARES and isinstance(value, int | float):
         return element("td", words.percent(value), class_="number")
     if isinstance(value, float):
-        return element("td", words.number(value, 6), class_="number")
+        # One number of decimals down a column; very large and very small ones have no use for it.
+        shown = words.fixed(value, 4) if 1e-3 <= abs(value) < 1e5 else words.number(value, 6)
+        return element("td", shown, class_="number")
     if isinstance(value, int) and not isinstance(value, bool):
         return element("td", words.number(value), class_="number")
     text = choice(column, value, words) if not isinstance(value, list) else visible(", ".join(map(str, value)))
