@@ -228,6 +228,19 @@ def test_property_names_never_meet_names_or_other_marks(points):
         )
 
 
+def test_groups_beyond_the_colours_share_one():
+    n = 12
+    groups = ["g0"] * 3 + ["g1"] * 2 + [f"g{i}" for i in range(2, n)]
+    columns = {"x": np.arange(len(groups)), "y": np.arange(len(groups)), "group": groups}
+    picture = Picture(key="p", kind="points", table="t", x="x", y="y", color="group")
+    spec = draw(picture, {"t": Table(columns=columns)}, lang="es")
+    domain = spec["layer"][0]["encoding"]["color"]["scale"]["domain"]
+    assert domain == [*(f"g{i}" for i in range(7)), "otro"]
+    (rows,) = spec["datasets"].values()
+    assert [row["of group"] for row in rows][-5:] == ["otro"] * 5
+    assert rows[-1]["group"] == "g11", "pointed at, a mark tells its own group"
+
+
 def test_a_lone_name_stands_above_and_one_at_the_edge_turns_inwards():
     assert sides([(0, 0)], ["x"]) == ["above"]
     long = "a" * 20

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from unembed.catalogue import Words
 from unembed.pictures.names import GAP, MARK, sides
-from unembed.pictures.rows import SHARES, Tables, choice, drawable, is_number, label, number, select, unique
+from unembed.pictures.rows import Tables, choice, drawable, is_number, is_share, label, number, select, unique
 from unembed.results import Picture, Table
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     Layers = alt.LayerChart | alt.FacetChart
 
-MOST_NAMES = 150
+MOST_NAMES = 400
+MOST_GROUPS = 8  # as many as there are colours
 WIDTHS = {"lines": 640, "points": 420, "bars": 560}
 CELL_WIDTH, CELL_HEIGHT, BAR_HEIGHT = 78, 30, 34
 _SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"]
@@ -106,7 +107,7 @@ class Panel:
         ink: Any = alt.value(_color("ink_on_weak"))
         if p.color:
             shades = [row[p.color] for row in rows if row[p.color] is not None]
-            low, high = (0.0, 1.0) if p.color in SHARES else (min([0.0, *shades]), max([*shades, 1e-9]))
+            low, high = (0.0, 1.0) if is_share(p.color) else (min([0.0, *shades]), max([*shades, 1e-9]))
             cells = cells.encode(color=self._shade(p.color, low, high))
             is_strong = f"(datum[{_quoted(p.color)}] - {low}) / {high - low} >= strong_from"
             ink = alt.condition(is_strong, alt.value(_color("ink_on_strong")), ink)
@@ -124,13 +125,15 @@ class Panel:
         x = self._scaled("x", p.x, axis=quiet, scale=alt.Scale(zero=False, padding=20))
         y = self._scaled("y", p.y, axis=quiet, scale=alt.Scale(zero=False, padding=20))
         there = [row for row in self.rows if row[p.x] is not None and row[p.y] is not None]
+        groups = self._groups(p.color) if p.color else []
+        if p.color and groups:
+            there = [{**row, "of group": row[p.color] if row[p.color] in groups else groups[-1]} for row in there]
         base = alt.Chart(alt.InlineData(values=there)).encode(x=x, y=y, tooltip=self._tooltip())
         points = base.mark_point(filled=True, size=64, opacity=0.9)
-        if p.color and (domain := self._domain(p.color)):
-            shapes = [_SHAPES[i % len(_SHAPES)] for i in range(len(domain))]
+        if groups:
             points = points.encode(
-                color=self._named(alt.Color, p.color, scale=alt.Scale(domain=domain)),
-                shape=self._named(alt.Shape, p.color, scale=alt.Scale(domain=domain, range=shapes)),
+                color=self._named(alt.Color, "of group", scale=alt.Scale(domain=groups)),
+                shape=self._named(alt.Shape, "of group", scale=alt.Scale(domain=groups, range=_SHAPES[: len(groups)])),
             )
         marks = [points]
         # Names without a free place are left out; each point still says its own when pointed at.
@@ -194,7 +197,7 @@ class Panel:
     def _shade(self, column: str, low: float, high: float) -> "alt.Color":
         import altair as alt
 
-        form, title = ".0%" if column in SHARES else "~g", self._title("color", column)
+        form, title = ".0%" if is_share(column) else "~g", self._title("color", column)
         legend = alt.Legend(format=form, gradientLength=180, gradientThickness=10, tickCount=3)
         # Straight lines in sRGB, as theme.py reckons with; Vega would take a way around through hue.
         scale = alt.Scale(domain=[low, high], range="ramp", interpolate="rgb")
@@ -205,8 +208,17 @@ class Panel:
         return own or label(column, self.picture.table, self.table, self.words)
 
     def _domain(self, column: str) -> list[str]:
-        # Over all panels, so that a colour means the same in each of them.
-        return [choice(column, value, self.words) for value in unique(self.tables[self.picture.table][column])]
+        # Over all panels, so that a colour means the same in each of them. Two names may have one word.
+        return unique(choice(column, value, self.words) for value in self.tables[self.picture.table][column])
+
+    def _groups(self, column: str) -> list[str]:
+        """The groups that have a colour: all, or the largest and one for the rest."""
+        groups = self._domain(column)
+        if len(groups) <= MOST_GROUPS:
+            return groups
+        sizes = Counter(choice(column, value, self.words) for value in self.tables[self.picture.table][column])
+        largest = {name for name, _ in sizes.most_common(MOST_GROUPS - 1)}
+        return [name for name in groups if name in largest] + [self.words.text("choice.group.other")]
 
     def _largest(self, column: str) -> float:
         return max((row[column] for row in self.rows if isinstance(row[column], int | float)), default=0)
@@ -218,7 +230,7 @@ class Panel:
         for column in self.picture.tooltip or self.columns:
             title = label(column, self.picture.table, self.table, self.words)
             if is_number(self.table, column):
-                form = ".1%" if column in SHARES else (",d" if self.table[column].dtype.kind in "iu" else ",.4~r")
+                form = ".1%" if is_share(column) else (",d" if self.table[column].dtype.kind in "iu" else ",.4~r")
                 tips.append(alt.Tooltip(field=_field(column), type="quantitative", format=form, title=title))
             else:
                 tips.append(alt.Tooltip(field=_field(column), type="nominal", title=title))

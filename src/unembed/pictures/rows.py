@@ -20,8 +20,7 @@ Tables = Mapping[str, Table]
 # Marks beyond these take longer to draw than to read; the table beside the picture has the other rows too.
 MOST_ROWS = {"lines": 2_000, "grid": 3_000, "points": 2_000, "bars": 60}
 
-# Columns whose name promises a share of one: written as percentages, and shaded from 0 to 1.
-SHARES = frozenset({"share", "probability", "explained_variance"})
+_SHARES = frozenset({"share", "probability"})
 
 
 def caption(picture: Picture, words: Words) -> str:
@@ -52,7 +51,12 @@ def choice(column: str, value: object, words: Words) -> str:
 
 def number(column: str, value: float, words: Words) -> str:
     """A number as it is written out: a percentage in a column of shares, else as the language writes numbers."""
-    return words.percent(value) if column in SHARES else words.number(value)
+    return words.percent(value) if is_share(column) else words.number(value)
+
+
+def is_share(name: str) -> bool:
+    """Whether a name promises a share of one: then it is written as a percentage, and shaded from 0 to 1."""
+    return name in _SHARES or name.startswith("explained_")
 
 
 def panels(picture: Picture, tables: Tables) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from unembed import catalogue
 from unembed.catalogue import Words
 from unembed.pictures import caption, choice, draw, label, panels, rows_drawn
-from unembed.pictures.rows import SHARES, number
+from unembed.pictures.rows import is_share, number
 from unembed.report.markup import Html, element, escaped, join
 from unembed.results import Picture, Result, Table, to_plain
 from unembed.visible import visible
@@ -219,7 +219,7 @@ def _value(name: str, value: Any, words: Words) -> str:
 
 
 def _cell(column: str, value: Any, words: Words, is_numeric: bool) -> Html:
-    if column in SHARES and isinstance(value, int | float):
+    if is_share(column) and isinstance(value, int | float):
         return element("td", words.percent(value), class_="number")
     if isinstance(value, float):
         # One number of decimals down a column; very large and very small ones have no use for it.
