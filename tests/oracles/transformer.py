@@ -85,7 +85,7 @@ def block(
 ) -> tuple[dict[str, Array], Array]:
     """One layer over one sequence, all ways of meeting the residual stream written out side by side.
 
-    attn_out and mlp_out are what attention and MLP give, so before the norm that `both` puts on them.
+    attn_out and mlp_out are what the stream takes up, so after the norm that `both` puts on them.
     """
 
     def normed(x: Array, norm_name: str) -> Array:
@@ -111,9 +111,10 @@ def block(
             taps["resid_mid"] = normed(stream + attend(stream), "attn_post_norm")
             taps["resid_post"] = normed(taps["resid_mid"] + think(taps["resid_mid"]), "mlp_post_norm")
         case "serial", "both":
-            taps["resid_mid"] = stream + normed(attend(normed(stream, "attn_norm")), "attn_post_norm")
-            update = normed(think(normed(taps["resid_mid"], "mlp_norm")), "mlp_post_norm")
-            taps["resid_post"] = taps["resid_mid"] + update
+            taps["attn_out"] = normed(attend(normed(stream, "attn_norm")), "attn_post_norm")
+            taps["resid_mid"] = stream + taps["attn_out"]
+            taps["mlp_out"] = normed(think(normed(taps["resid_mid"], "mlp_norm")), "mlp_post_norm")
+            taps["resid_post"] = taps["resid_mid"] + taps["mlp_out"]
         case "parallel", _:
             mlp_norm = "attn_norm" if residual["shares_norm"] else "mlp_norm"
             update = attend(normed(stream, "attn_norm")) + think(normed(stream, mlp_norm))

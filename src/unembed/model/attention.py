@@ -50,7 +50,7 @@ class AttentionModule(nn.Module):
         path: AttentionPath,
         dropout: float,
     ) -> Float[Tensor, "batch pos d_model"]:
-        """What this layer's attention adds to the stream. Dropout, a share of the pattern, is 0 outside training."""
+        """All heads, mixed back to the width of the stream. Dropout, a share of the pattern, is 0 outside training."""
         q, k, v = self._heads(attn_in, tables, tap)
         # heads before positions: from here on each head is a little attention of its own
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
@@ -63,7 +63,8 @@ class AttentionModule(nn.Module):
         if visibility.has_view is not None:
             z = z.masked_fill(~visibility.has_view, 0.0)
         z = tap("z", z.transpose(1, 2))
-        return tap("attn_out", self.o_proj(z.flatten(-2)))
+        out: Tensor = self.o_proj(z.flatten(-2))
+        return out
 
     def _heads(
         self, attn_in: Float[Tensor, "batch pos d_model"], tables: Tables | None, tap: Tap

@@ -43,10 +43,11 @@ class MlpModule(nn.Module):
         self.down = Projection(spec.d_mlp, d_model, has_bias=spec.has_bias)
 
     def forward(self, mlp_in: Float[Tensor, "batch pos d_model"], tap: Tap) -> Float[Tensor, "batch pos d_model"]:
-        """What this layer's MLP adds to the stream. `mlp_pre` is what the activation sees, `mlp_act` what `down` sees."""
+        """Back at the width of the stream. `mlp_pre` is what the activation sees, `mlp_act` what `down` sees."""
         if self.gate is None:
             act = activate(self.activation, tap("mlp_pre", self.up(mlp_in)))
         else:
             gate = activate(self.activation, tap("mlp_pre", self.gate(mlp_in)))
             act = gate * tap("mlp_up", self.up(mlp_in))
-        return tap("mlp_out", self.down(tap("mlp_act", act)))
+        out: Tensor = self.down(tap("mlp_act", act))
+        return out

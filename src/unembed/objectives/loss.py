@@ -2,7 +2,7 @@
 
 Losses come as a sum and a count, so that batches of unequal length can be added up without weighing short ones too much:
 the mean of all tokens is the sum of sums over the sum of counts, never a mean of means. A label of `IGNORED` is not
-counted, and a batch without any label has loss sum 0, count 0 and gradient 0. The next file to read is optim/adamw.py.
+counted, and a batch without any label has loss sum 0, count 0 and gradient 0. The next file to read is chunked.py.
 """
 
 import math
@@ -30,11 +30,15 @@ class LossSum(NamedTuple):
         return self.total / self.n_tokens.clamp(min=1)
 
 
-def next_token_loss(logits: Float[Tensor, "batch pos vocab"], targets: Int[Tensor, "batch pos"]) -> LossSum:
+def next_token_loss(
+    logits: Float[Tensor, "batch pos vocab"], targets: Int[Tensor, "batch pos"], *, z_loss: float = 0.0
+) -> LossSum:
     """Cross entropy of each position's scores with its target id: -log softmax(logits)[target].
 
     For a causal model the caller gives targets moved one place to the left; for a masked one, the hidden ids at masked
-    places and IGNORED elsewhere. Half-precision logits are taken in float32: log-sum-exp of 60,000 overflows float16.
+    places and IGNORED elsewhere. `z_loss` adds z_loss * logsumexp^2 for each counted token, which keeps the scores from
+    drifting (PaLM, arXiv:2204.02311, section 5). Half-precision logits are taken in float32: in float16 the log-sum-exp of
+    60,000 overflows.
     Raises: ShapeError when shapes or target ids do not fit.
     """
     if logits.shape[:-1] != targets.shape:
@@ -46,7 +50,10 @@ def next_token_loss(logits: Float[Tensor, "batch pos vocab"], targets: Int[Tenso
         raise ShapeError(
             f"loss: a target is {int(targets.max())} or below 0, but there are scores for {logits.shape[-1]} ids only"
         ) from error
-    return LossSum(total, (targets != IGNORED).sum())
+    counted = targets != IGNORED
+    if z_loss:
+        total = total + z_loss * wide.logsumexp(-1).square().masked_fill(~counted, 0.0).sum()
+    return LossSum(total, counted.sum())
 
 
 def bits_per_byte(total_nats: float, n_bytes: int) -> float:
