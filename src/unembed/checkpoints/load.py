@@ -35,8 +35,9 @@ def load(model: str | Path, *, step: int | None = None) -> Transformer:
     path = Path(model)
     if path.is_dir() and RunFolder.exists(path):
         return load_checkpoint(RunFolder.open(path), _checkpoint_of(RunFolder.open(path), step))
-    if path.is_dir() and RunFolder.exists(path.parent.parent):
-        return load_checkpoint(RunFolder.open(path.parent.parent), open_checkpoint(path))
+    run = path.resolve().parent.parent  # resolved: "step-000100", named from inside, has no parents of its own
+    if path.is_dir() and RunFolder.exists(run):
+        return load_checkpoint(RunFolder.open(run), open_checkpoint(path))
     if str(model) in PRESETS:
         return build(preset(str(model)).spec, Gpt2Init(std=0.02), seed=0)
     raise CheckpointError(_why_no_model(path))

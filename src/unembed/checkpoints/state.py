@@ -47,13 +47,31 @@ def restore_model(model: nn.Module, weights: Mapping[str, Tensor], *, where: str
 def restore_optimizer(
     model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], *, where: str
 ) -> None:
-    """Puts saved moments and step counts back. Raises: CheckpointError when a tensor belongs to no parameter."""
-    parameters = {clean(name): parameter for name, parameter in model.named_parameters()}
-    optimizer.state.clear()
+    """Puts saved moments and step counts back; none at all are the state before the first step.
+
+    Raises: CheckpointError when a tensor belongs to no parameter, has another shape than it, or a parameter has none:
+    it would begin again from zero moments without a word.
+    """
+    parameters = {clean(name): parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    entries: dict[str, set[str]] = {name: set() for name in parameters}
     for name, value in tensors.items():
         owner, _, entry = name.rpartition(".")
         if owner not in parameters:
             raise CheckpointError(f"{where}: optimizer tensor {name!r} belongs to no parameter of the model")
+        if value.ndim and value.shape != parameters[owner].shape:
+            raise CheckpointError(
+                f"{where}: optimizer tensor {name!r} has shape {list(value.shape)}, its parameter "
+                f"{list(parameters[owner].shape)}"
+            )
+        entries[owner].add(entry)
+    every = set().union(*entries.values())
+    if partial := [name for name, found in entries.items() if found != every]:
+        raise CheckpointError(
+            f"{where}: {len(partial)} parameters lack some of the optimizer's tensors {sorted(every)}: {partial[:4]}"
+        )
+    optimizer.state.clear()
+    for name, value in tensors.items():
+        owner, _, entry = name.rpartition(".")
         optimizer.state[parameters[owner]][entry] = value.clone()
 
 

@@ -80,6 +80,9 @@ def stream_ids(
     """As generate_ids, one step at a time: fills the texts and yields each step's new id per text, None where it ended."""
     check_sampling(sampling)
     _refuse(model, texts, n_tokens, seeds)
+    if n_tokens == 0:
+        for text in texts:
+            text.stopped = "length"
     n_known = model.spec.embedding.vocab_size if n_known is None else n_known
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     window = _Window(model, texts, past_context)
@@ -111,7 +114,10 @@ def stream_ids(
 
 
 class _Window:
-    """The part of each text that the model sees now, and the cache that holds all of it but the newest tokens."""
+    """The part of each text that the model sees now, and the cache that holds all of it but the newest tokens.
+
+    A model that cannot have a cache reads all of it again for each token.
+    """
 
     def __init__(self, model: Transformer, texts: Sequence[Continuation], past_context: PastContext) -> None:
         self._model, self._texts, self._past_context = model, texts, past_context
@@ -132,6 +138,8 @@ class _Window:
                 self._cache = None
         if all(text.stopped is not None for text in self._texts):
             return None
+        if not self._model.can_cache:
+            self._cache = None
         if self._cache is None or self._cache.length == self._cache.capacity:
             return self._read_afresh()
         newest = [[(text.prompt_ids + text.ids)[-1]] for text in self._texts]
@@ -151,10 +159,15 @@ class _Window:
         ids = torch.tensor([[0] * (longest - len(view)) + view for view in views])
         mask = torch.tensor([[False] * (longest - len(view)) + [True] * len(view) for view in views])
         table = self._model.embed.table
-        # Room until the longest text is full: by then one of them slides or ends, and all are read again.
-        self._cache = KvCache(
-            self._model.spec, batch=len(views), capacity=self._context_length, dtype=table.dtype, device=table.device
-        )
+        if self._model.can_cache:
+            # Room until the longest text is full: by then one of them slides or ends, and all are read again.
+            self._cache = KvCache(
+                self._model.spec,
+                batch=len(views),
+                capacity=self._context_length,
+                dtype=table.dtype,
+                device=table.device,
+            )
         return self._last_logits(ids, None if bool(mask.all()) else mask)
 
     def _last_logits(self, ids: Tensor, mask: Tensor | None) -> Float[Tensor, "batch vocab"]:
@@ -174,6 +187,8 @@ def _refuse(model: Transformer, texts: Sequence[Continuation], n_tokens: int, se
         raise UsageError(f"tokens is {n_tokens}; it must be 0 or more")
     if len(seeds) != len(texts):
         raise UsageError(f"{len(texts)} prompts but {len(seeds)} seeds; give one seed for each prompt")
+    if bad_seeds := [seed for seed in seeds if not 0 <= seed < 2**63]:
+        raise UsageError(f"seed is {bad_seeds[0]}; it must be 0 or more, and below 2**63")
     vocab_size = model.spec.embedding.vocab_size
     for text in texts:
         if not text.prompt_ids:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unembed.errors import UsageError
+from unembed.errors import InputError, UsageError
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,7 +65,14 @@ def probabilities(
     >>> probs = probabilities(torch.tensor([0.5, 0.3, 0.15, 0.05]).double().log(), Sampling(top_p=0.6))
     >>> [round(p, 3) for p in probs.tolist()]
     [0.625, 0.375, 0.0, 0.0]
+
+    Raises: InputError when the scores rank nothing: one is NaN or infinite, or none is above -inf.
     """
+    if not math.isfinite(float(logits.max())):
+        raise InputError(
+            f"sampling: the largest of the model's scores is {float(logits.max())}, so no id can be chosen. Its weights "
+            "are broken; try an earlier checkpoint"
+        )
     scores = logits
     if sampling.repetition_penalty is not None and seen is not None and len(seen):
         scores = _penalise(scores, seen, sampling.repetition_penalty)
@@ -73,7 +80,6 @@ def probabilities(
         return torch.zeros_like(scores).index_fill(0, _ranked(scores)[:1], 1.0)
     # Dividing by a tiny temperature overflows; measured from the largest score, all stay at or below 0.
     scores = (scores - scores.max()) / sampling.temperature
-    scores = scores.masked_fill(scores.isnan(), -math.inf)
     order = _ranked(scores)
     kept = torch.ones(len(order), dtype=torch.bool)
     if sampling.top_k is not None:

@@ -84,6 +84,11 @@ class Transformer(nn.Module):
         With a cache, `ids` are the tokens after those it holds. Raises: ShapeError when ids have no row in the
         table, or when learned positions end before the sequence does.
         """
+        if ids.ndim != 2 or (mask is not None and mask.shape != ids.shape):
+            shape = "" if mask is None else f", mask of shape {list(mask.shape)}"
+            raise ShapeError(
+                f"model: ids of shape {list(ids.shape)}{shape}; both must be [batch, pos]. One text is ids[None]"
+            )
         positions, n_tokens = self._positions(ids, mask, cache)
         keys = self._keys(positions, mask, cache)
         resid: Tensor = self.embed(ids, positions, mask, token_types, tap)
@@ -115,6 +120,11 @@ class Transformer(nn.Module):
             )
         logits: Tensor = self.head(tap("final_norm", self.normed(resid)), self.embed.table, tap)
         return logits
+
+    @property
+    def can_cache(self) -> bool:
+        """False where old keys change as a text grows (rotary positions with dynamic scaling), so none can be kept."""
+        return not any(isinstance(_scaling(block.attention), DynamicScaling) for block in self.spec.blocks)
 
     def unembed_table(self) -> Float[Tensor, "vocab d_model"]:
         """The matrix that un-embeds: the embedding's own when tied, the head's otherwise."""
@@ -149,7 +159,7 @@ class Transformer(nn.Module):
         """Where this forward's keys stand: its own tokens, after those that the cache holds."""
         if cache is None:
             return Keys(positions, positions, mask)
-        if any(isinstance(_scaling(block.attention), DynamicScaling) for block in self.spec.blocks):
+        if not self.can_cache:
             raise SpecError(
                 "cache: rotary positions with dynamic scaling change the angles of old keys as a text grows, so cached "
                 "keys would be wrong; run without a cache"

@@ -10,7 +10,10 @@ import msgspec
 
 
 class Cosine(msgspec.Struct, tag="cosine", tag_field="type", frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Linear warm-up, then half a cosine from `peak` down to `floor` at the last step. Source: nanoGPT's train.py."""
+    """Linear warm-up, then half a cosine from `peak`, so fast that the step after the last would stand at `floor`.
+
+    Source: nanoGPT's train.py, get_lr.
+    """
 
     peak: float
     floor: float
@@ -18,8 +21,9 @@ class Cosine(msgspec.Struct, tag="cosine", tag_field="type", frozen=True, kw_onl
 
 
 class Plateau(msgspec.Struct, tag="plateau", tag_field="type", frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Linear warm-up, `peak` held, then a straight line to `floor` over the last `decay_steps` (warmup-stable-decay).
+    """Linear warm-up, `peak` held, then a straight line over the last `decay_steps` (warmup-stable-decay).
 
+    Like the cosine, the line would reach `floor` at the step after the last.
     Source: Hu et al. 2024, arXiv:2404.06395, section 4.
     """
 

@@ -6,6 +6,7 @@ file to read is ../training/loop.py.
 
 import importlib.metadata
 import platform
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from unembed.training.config import RunConfig, with_settings
 from unembed.training.loop import Observer, Trainer
 
 DATA = "data"
+SETTINGS_KEY = "settings"
 Say = Callable[[str], None]
 
 
@@ -68,13 +70,12 @@ def train(
     settings = dict(settings or {})
     if resume and RunFolder.exists(out):
         run, config = _take_up(Path(out), settings, say)
-        if not (run.path / DATA).is_dir():
-            # killed before its data was ready: what was decided stands in run.json, what was read is read again
-            prepared = _prepare([str(d) for d in data], config.recipe, {}, reading)
-            _write_data(run, prepared)
     else:
         run, config = _begin([str(d) for d in data], recipe_name, Path(out), settings, reading, command, say)
     with run:
+        run.lock()  # before anything is read that another process may be writing
+        if not (run.path / DATA).is_dir():
+            _write_data_again(run, config, [str(d) for d in data], reading)
         shards = TokenShards.open(run.path / DATA)
         model = build(config.model, config.init, seed=config.seed).to(device)
         trainer = Trainer(model, config, shards.train, shards.val, run=run, observers=observers)
@@ -116,6 +117,7 @@ def _begin(
         say(note)
     description = {
         CONFIG_KEY: msgspec.to_builtins(prepared.config),
+        SETTINGS_KEY: dict(settings),
         "data": dict(prepared.data),
         "floors": dict(prepared.floors),
         "versions": versions(),
@@ -140,18 +142,43 @@ def _prepare(data: list[str], recipe_name: str, settings: Mapping[str, Any], rea
 def _write_data(run: RunFolder, prepared: Prepared) -> None:
     """The tokenizer first and the shards last: they appear in one instant, so a folder of shards means all is there."""
     run.lock()
+    for unfinished in run.path.glob(f".{DATA}.*"):  # of a process that was killed: we hold the lock, so it is gone
+        shutil.rmtree(unfinished, ignore_errors=True)
     tokenizer_files.save(prepared.tokenizer, run.path / TOKENIZER)
     prepared.write_shards(run.path / DATA)
 
 
+def _write_data_again(run: RunFolder, config: RunConfig, data: list[str], reading: Reading | None) -> None:
+    """For a run that was killed before its data was ready: what was decided stands in run.json, the text is read again.
+
+    Raises: RunError when the text has changed so much meanwhile that the model no longer fits it.
+    """
+    prepared = _prepare(data, config.recipe, run.description.get(SETTINGS_KEY, {}), reading)
+    if prepared.config.model != config.model:
+        raise RunError(
+            f"{run.path}: its data was not ready when it was stopped, and what is read now makes another model. Name the "
+            "same files, or begin another run"
+        )
+    _write_data(run, prepared)
+
+
 def _take_up(out: Path, settings: Mapping[str, Any], say: Say) -> tuple[RunFolder, RunConfig]:
     run = RunFolder.open(out)
-    saved = msgspec.convert(run.description[CONFIG_KEY], RunConfig)
-    changed = with_settings(saved, settings)
+    try:
+        saved = msgspec.convert(run.description[CONFIG_KEY], RunConfig)
+    except (KeyError, msgspec.ValidationError) as error:
+        raise RunError(
+            f"{out}: its run.json holds no configuration of this version of unembed ({error}), so it cannot go on. "
+            "Begin another run"
+        ) from error
+    begun_with = run.description.get(SETTINGS_KEY, {})
+    # the same command again says nothing new, and some of its settings (the tour's language) only a recipe knows
+    changed = with_settings(saved, {k: v for k, v in settings.items() if k not in begun_with or begun_with[k] != v})
     if changed.model != saved.model or changed.seed != saved.seed or changed.init != saved.init:
         raise RunError(f"{out}: a run cannot change its model, its seed or its init when it goes on; begin another one")
     if changed != saved:
-        run.write_description({**run.description, CONFIG_KEY: msgspec.to_builtins(changed)})
+        now = {CONFIG_KEY: msgspec.to_builtins(changed), SETTINGS_KEY: {**begun_with, **settings}}
+        run.write_description({**run.description, **now})
         say("the settings differ from the run's own; the new ones hold from here on")
     return run, changed
 

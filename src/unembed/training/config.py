@@ -16,7 +16,9 @@ from unembed.model.check import check
 from unembed.model.init import Init
 from unembed.model.spec import Learned, TransformerSpec, with_tying
 from unembed.optim.adamw import AdamWConfig
-from unembed.optim.schedules import Schedule
+from unembed.optim.schedules import Plateau, Schedule
+
+INF = float("inf")
 
 
 class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,7 +76,8 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     """
     model = config.model
     plain = msgspec.to_builtins(msgspec.structs.replace(config, model=model))
-    for name, value in settings.items():
+    # the learning rate first: it moves the floor, and a floor that is given beside it is meant as it stands
+    for name, value in sorted(settings.items(), key=lambda item: item[0] != "learning_rate"):
         if name == "tied":
             model = with_tying(model, _of_type(name, value, bool))
         elif name == "context_length":
@@ -112,23 +115,29 @@ def check_config(config: RunConfig) -> RunConfig:
     """Returns the config if a run can be made of it. Raises: UsageError naming field, value and rule; SpecError."""
     check(config.model)
     training = config.training
+    schedule, optimizer = training.schedule, training.optimizer
     rules = [
-        ("seed", config.seed, config.seed >= 0, "0 or more"),
+        ("seed", config.seed, 0 <= config.seed < 2**63, "0 or more, and below 2**63"),
         ("steps", training.steps, training.steps >= 1, "at least 1"),
         ("batch_size", training.batch_size, training.batch_size >= 1, "at least 1"),
         ("accumulate", training.accumulate, training.accumulate >= 1, "at least 1"),
         ("dropout", training.dropout, 0 <= training.dropout < 1, "at least 0 and below 1"),
-        ("learning_rate", training.schedule.peak, 0 < training.schedule.peak < float("inf"), "above 0"),
-        (
-            "weight_decay",
-            training.optimizer.weight_decay,
-            0 <= training.optimizer.weight_decay < float("inf"),
-            "0 or more",
-        ),
+        ("learning_rate", schedule.peak, 0 < schedule.peak < INF, "above 0 and finite"),
+        ("training.schedule.floor", schedule.floor, 0 <= schedule.floor <= schedule.peak, "between 0 and the peak"),
+        ("training.schedule.warmup_steps", schedule.warmup_steps, schedule.warmup_steps >= 0, "0 or more"),
+        ("weight_decay", optimizer.weight_decay, 0 <= optimizer.weight_decay < INF, "0 or more, and finite"),
+        ("training.optimizer.beta1", optimizer.beta1, 0 <= optimizer.beta1 < 1, "at least 0 and below 1"),
+        ("training.optimizer.beta2", optimizer.beta2, 0 <= optimizer.beta2 < 1, "at least 0 and below 1"),
+        ("training.optimizer.eps", optimizer.eps, 0 < optimizer.eps < INF, "above 0 and finite"),
         ("log_every", training.log_every, training.log_every >= 1, "at least 1"),
         ("eval_every", training.eval_every, training.eval_every >= 1, "at least 1"),
         ("checkpoint_every", training.checkpoint_every, training.checkpoint_every >= 1, "at least 1"),
-        ("clip_norm", training.clip_norm, training.clip_norm is None or training.clip_norm > 0, "above 0, or null"),
+        (
+            "clip_norm",
+            training.clip_norm,
+            training.clip_norm is None or 0 < training.clip_norm < INF,
+            "above 0 and finite, or null",
+        ),
         (
             "keep_every",
             training.keep_every,
@@ -136,6 +145,8 @@ def check_config(config: RunConfig) -> RunConfig:
             "at least 1, or null",
         ),
     ]
+    if isinstance(schedule, Plateau):
+        rules.append(("training.schedule.decay_steps", schedule.decay_steps, schedule.decay_steps >= 0, "0 or more"))
     for name, value, holds, rule in rules:
         if not holds:
             raise UsageError(f"setting {name} is {value}; it must be {rule}")

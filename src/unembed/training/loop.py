@@ -5,15 +5,12 @@
 
 Everything random is a function of (seed, step, micro-step), so a run that was killed goes on with the same numbers.
 Observers are called after each record and may look at everything; the loop knows none of them. The next file to read is
-../generation/decode.py, which uses what was trained.
+signals.py.
 """
 
-import signal
-import threading
+import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,6 +26,9 @@ from unembed.objectives import IGNORED, LossSum, next_token_loss
 from unembed.optim.adamw import make_adamw
 from unembed.optim.schedules import learning_rate
 from unembed.training.config import RunConfig
+from unembed.training.signals import noted_signals
+
+logger = logging.getLogger(__name__)
 
 EVAL_TOKENS_AT_ONCE = 8192
 
@@ -75,7 +75,8 @@ class Trainer:
         """Does one optimizer step and returns the loss (nats per counted token) and the gradient's norm before clipping.
 
         The loss is the mean over all counted tokens of all micro-batches, so a short one weighs no more than its tokens.
-        A step without a counted token changes nothing. Raises: NotFiniteError, the weights being as before the step.
+        A step without a counted token changes nothing, and a warning says so. Raises: NotFiniteError, the weights being
+        as before the step.
         """
         training, started = self.config.training, time.perf_counter()
         batches = [self._batch(micro) for micro in range(training.accumulate)]
@@ -90,25 +91,29 @@ class Trainer:
             torch.autograd.backward(loss.total / max(1, n_tokens))
             total += loss.total.item()
         loss_nats = total / n_tokens if n_tokens else 0.0
-        norm = self._clip(training.clip_norm)
+        norm = self._gradient_norm()
         self._refuse_not_finite(loss_nats, norm, rate)
         if n_tokens:
+            self._clip(norm)
             self.optimizer.step()
+        else:
+            logger.warning("step %d: every label is ignored, so the step changes nothing", self.step_number + 1)
+        norm_before_clipping = norm.item()
         self.step_number += 1
         self.tokens += n_tokens
         self.last_loss = loss_nats
         self.seconds += time.perf_counter() - started
-        return loss_nats, norm
+        return loss_nats, norm_before_clipping
 
     def run(self) -> None:
         """Does the steps that are left, logging, evaluating and saving on the way.
 
         Raises: Interrupted after a SIGINT or SIGTERM, the checkpoint of the last finished step being written;
-        NotFiniteError when the loss or a gradient is not finite.
+        NotFiniteError when a loss, a gradient or a weight is not finite; nothing is saved then.
         """
         training = self.config.training
-        with _signals() as stop:
-            if self.step_number == 0:
+        with noted_signals() as stop:
+            if self.step_number == 0 and self.val_loss is None:  # a resumed run has its start in the log already
                 self._evaluate_and_log()
                 self._save()
             while self.step_number < training.steps:
@@ -118,9 +123,10 @@ class Trainer:
                     self._record("train", loss_nats, norm)
                 if self.step_number % training.eval_every == 0 or is_last:
                     self._evaluate_and_log()
-                if stop or self.step_number % training.checkpoint_every == 0 or is_last:
+                stops_here = bool(stop)  # asked once: a signal after the question belongs to the next step
+                if stops_here or self.step_number % training.checkpoint_every == 0 or is_last:
                     self._save()
-                if stop and not is_last:
+                if stops_here and not is_last:
                     raise Interrupted(
                         f"stopped by {stop[0]} after step {self.step_number}, which is saved; go on with --resume"
                     )
@@ -164,28 +170,34 @@ class Trainer:
             torch.manual_seed(dropout_seed(self.config.seed, self.step_number, micro, rank=0))
             return next_token_loss(self.model(ids, dropout=dropout), targets)
 
-    def _clip(self, limit: float | None) -> float:
-        """The norm of all gradients together, which are then scaled down to the limit if they exceed it."""
+    def _gradient_norm(self) -> Tensor:
         gradients = [p.grad for p in self._parameters if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
-        if limit is not None:
-            torch.nn.utils.clip_grads_with_norm_(self._parameters, limit, norm, foreach=True)
-        return norm.item()
+        return torch.nn.utils.get_total_norm(gradients, foreach=True)
 
-    def _refuse_not_finite(self, loss_nats: float, norm: float, rate: float) -> None:
-        if np.isfinite(loss_nats) and np.isfinite(norm):
+    def _clip(self, norm: Tensor) -> None:
+        """Scales all gradients down together where their norm exceeds the limit."""
+        if (limit := self.config.training.clip_norm) is not None:
+            torch.nn.utils.clip_grads_with_norm_(self._parameters, limit, norm, foreach=True)
+
+    def _refuse_not_finite(self, loss_nats: float, norm: Tensor, rate: float) -> None:
+        """Before clipping, which would spread one tensor's NaN over all of them and hide where it came from."""
+        if np.isfinite(loss_nats) and norm.isfinite():
             return
         self.last_loss = loss_nats
         bad = [name for name, p in self.model.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
-        weights = [name for name, p in self.model.named_parameters() if not p.isfinite().all()]
-        where = f"weights {weights[:3]}" if weights else f"gradients of {bad[:3]}" if bad else "the loss"
+        where = self._bad_weights() or (f"gradients of {bad[:3]}" if bad else "")
+        where = where or ("the loss" if np.isfinite(norm.item()) else "the norm, for its square overflows")
         step = self.step_number + 1
         if self.run_folder is not None:
-            self.run_folder.append_metrics(self._line("train", step, loss_nats, rate, norm))
+            self.run_folder.append_metrics(self._line("train", step, loss_nats, rate, norm.item()))
         raise NotFiniteError(
-            f"step {step}: loss {loss_nats} nats, gradient norm {norm}; not finite: {where}. The step was not taken and "
-            f"the last checkpoint is as it was. Try a lower learning_rate (now {rate:.3g}) or a longer warm-up."
+            f"step {step}: loss {loss_nats} nats, gradient norm {norm.item()}; not finite: {where}. The step was not taken "
+            f"and the last checkpoint is as it was. Try a lower learning_rate (now {rate:.3g}) or a longer warm-up."
         )
+
+    def _bad_weights(self) -> str:
+        names = [name for name, p in self.model.named_parameters() if not p.isfinite().all()]
+        return f"weights {names[:3]}" if names else ""
 
     def _record(self, split: str, loss_nats: float, norm: float | None) -> None:
         rate = learning_rate(self.config.training.schedule, max(0, self.step_number - 1), self.config.training.steps)
@@ -208,13 +220,24 @@ class Trainer:
 
     def _evaluate_and_log(self) -> None:
         self.val_loss = self.evaluate()
-        if self.best is None or self.val_loss < self.best[1]:
+        is_finite = bool(np.isfinite(self.val_loss))
+        if is_finite and (self.best is None or self.val_loss < self.best[1]):
             self.best = (self.step_number, self.val_loss)
         self._record("val", self.val_loss, None)
+        if not is_finite:
+            raise NotFiniteError(
+                f"step {self.step_number}: validation loss {self.val_loss} nats; not finite: "
+                f"{self._bad_weights() or 'the loss'}. The last checkpoint is as it was. Try a lower learning_rate."
+            )
 
     def _save(self) -> None:
         if self.run_folder is None:
             return
+        if bad := self._bad_weights():  # a checkpoint that cannot be gone on from would push out one that can
+            raise NotFiniteError(
+                f"step {self.step_number}: not finite: {bad}. Nothing was saved and the last checkpoint is as it was. "
+                "Try a lower learning_rate."
+            )
         best = None if self.best is None else {"step": self.best[0], "val_loss_nats": self.best[1]}
         state = {
             "step": self.step_number,
@@ -242,24 +265,3 @@ class Trainer:
 def dropout_seed(seed: int, step: int, micro: int, *, rank: int) -> int:
     """One number for each place where a training step draws at random, different for every place."""
     return int(np.random.SeedSequence([seed, step, micro, rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
-
-
-@contextmanager
-def _signals() -> Iterator[list[str]]:
-    """Collects SIGINT and SIGTERM so that the step in progress can end; a second SIGINT stops at once."""
-    received: list[str] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received  # only the main thread may change handlers; elsewhere signals are the caller's business
-        return
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if received and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        received.append(signal.Signals(number).name)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
