@@ -47,8 +47,10 @@ def next_token_loss(
     try:
         total = F.cross_entropy(wide.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="sum")
     except IndexError as error:
+        ids = targets[targets != IGNORED]
         raise ShapeError(
-            f"loss: a target is {int(targets.max())} or below 0, but there are scores for {logits.shape[-1]} ids only"
+            f"loss: targets run from {int(ids.min())} to {int(ids.max())}, but there are scores for ids 0 to "
+            f"{logits.shape[-1] - 1} only. Was the text encoded with another model's tokenizer?"
         ) from error
     counted = targets != IGNORED
     if z_loss:
