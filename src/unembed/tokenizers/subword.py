@@ -39,27 +39,26 @@ class SubwordTokenizer:
         # Truncation would shorten a text in silence; padding and templates add ids that are no text. None has a say here.
         self._values = dict(values) | {"truncation": None, "padding": None, "post_processor": None}
         self._start, self._end = start, end
+        self.kind = str(self._values["model"]["type"]).lower()
+        self._rule = engine.decoding_rule(self._values.get("decoder"))
+        added = self._values.get("added_tokens", [])
+        id_of = engine.ids_of(self._values)
         self._engine = _open_engine(self._values)
         bare = engine.without_start(self._values)
         self._later = self._engine if not _has_start(self._values) else _open_engine(bare)
-        self._rule = engine.decoding_rule(self._values.get("decoder"))
-        self.kind = str(self._values["model"]["type"]).lower()
-        added = self._values.get("added_tokens", [])
-        id_of = engine.ids_of(self._values)
         self.vocab_size = max(id_of.values(), default=-1) + 1
         self.specials: Mapping[str, int] = {token["content"]: token["id"] for token in added if token["special"]}
         self._literal = {token["id"] for token in added}
         self._token_of = {token_id: token for token, token_id in id_of.items()}
+        # As the engine spells them; a placeholder where an id has none.
+        self.tokens: tuple[str, ...] = tuple(self._token_of.get(i, base.placeholder(i)) for i in range(self.vocab_size))
         self.start_id, self.end_id = self._mark("start", start), self._mark("end", end)
         self.unknown_id = _unknown_id(self._values["model"], id_of)
+        # Marks between texts: after one, a text begins anew. An unknown token stands inside a text.
+        self._marks = set(self.specials.values()) - {self.unknown_id}
         self._losses = engine.losses(self._values)
         self._may_drop = self.unknown_id is None and not engine.writes_all_bytes(self._values)
         self._check_specials_stay_text()
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """The tokens in id order as the engine spells them; a placeholder where an id has none."""
-        return tuple(self._token_of.get(i, base.placeholder(i)) for i in range(self.vocab_size))
 
     @property
     def is_lossless(self) -> bool:
@@ -106,7 +105,7 @@ class SubwordTokenizer:
         if self._rule.drops_first_space or self._rule.joins_by_space:
             return base.decode(self, ids, show_specials=show_specials)
         # Here a token's bytes are the same everywhere, so a table of them is all there is to it.
-        hidden = set() if show_specials else set(self.specials.values()) - {self.unknown_id}
+        hidden = set() if show_specials else self._marks
         wanted = [token_id for token_id in map(operator.index, ids) if token_id not in hidden]
         own = {token_id: self._own_bytes(base.check_id(self, token_id)) for token_id in set(wanted)}
         return b"".join([own[token_id] for token_id in wanted]).decode("utf-8", "replace")
@@ -114,7 +113,7 @@ class SubwordTokenizer:
     def token_bytes(self, token_id: int, previous: int | None) -> bytes:
         """Gives the token's bytes in its place: after a space, or without the dummy one, as the decoder says."""
         own = self._own_bytes(base.check_id(self, token_id))
-        is_first = previous is None or previous in self.specials.values()
+        is_first = previous is None or previous in self._marks
         if self._rule.drops_first_space and is_first and token_id not in self._literal:
             return own.removeprefix(b" ")
         if self._rule.joins_by_space and previous is not None:
@@ -166,15 +165,18 @@ class SubwordTokenizer:
         )
 
     def _check_nothing_dropped(self, text: str, encoding: Any) -> None:
-        covered = np.zeros(len(text) + 1, dtype=bool)
+        # The library shifts the spans after a character that it drops, so they tell that one is missing, but not which.
+        covered = np.zeros(len(text), dtype=bool)
         for start, end in encoding.offsets:
             covered[start:end] = True
-        for at, character in enumerate(text):
-            if not covered[at] and not character.isspace():
-                raise TokenizerError(
-                    f"{self.kind} tokenizer: character {at} is {character!r} (U+{ord(character):04X}), which its vocabulary "
-                    "cannot write and would drop in silence. Leave it out, or use a byte-level tokenizer"
-                )
+        if all(covered[at] or text[at].isspace() for at in range(len(text))):
+            return
+        lost = (at for at, c in enumerate(text) if not c.isspace() and not self._engine.encode(c).ids)
+        if (at := next(lost, None)) is not None:
+            raise TokenizerError(
+                f"{self.kind} tokenizer: character {at} is {text[at]!r} (U+{ord(text[at]):04X}), which its vocabulary "
+                "cannot write and would drop in silence. Leave it out, or use a byte-level tokenizer"
+            )
 
     def _mark(self, role: str, name: str | None) -> int | None:
         if name is None:
