@@ -6,7 +6,7 @@ then what it says, then what is inside. The next file to read is report/write.py
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -168,7 +168,10 @@ def lens(run: RunView) -> Result:
     start, is_text = prompt_ids(tokenizer, _opening(run))
     ids = [*start, *written["ids"]][-n:] if is_text else list(written["ids"])[:n] or start
     names = [tokenizer.token_text(i) for i in range(tokenizer.vocab_size)]
-    return logit_lens(model, ids, [names[i] for i in ids], texts_of_vocabulary=names)
+    found = logit_lens(model, ids, texts=names)
+    # the page shows single numbers and the picture; the arrays stand in its table
+    single = {"n_layers": model.spec.n_layers, "identity_error": found.values["identity_error"]}
+    return replace(found, tables={"lens": found.tables["lens"]}, values=single)
 
 
 def token_space(run: RunView) -> Result:

@@ -12,6 +12,8 @@ from unembed.model.counts import Counts
 from unembed.results import Result
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from unembed.model.transformer import Transformer
     from unembed.recipes.start import Outcome
 
@@ -77,12 +79,22 @@ def generate(
     )
 
 
-def lens(model: "Transformer", text: str | None = None, *, ids: Sequence[int] | None = None, top: int = 5) -> Result:
-    """Reads every layer of the stream through the model's own head. Give a text, or ids.
+def lens(
+    model: "Transformer",
+    text: str | None = None,
+    *,
+    ids: "Sequence[int] | Sequence[Sequence[int]] | Tensor | None" = None,
+    statistics: Sequence[str] | None = None,
+    top: int = 5,
+) -> Result:
+    """Reads every layer of the stream through the model's own head. Give a text, or ids, [pos] or [batch, pos].
 
-    Raises: InputError when a text is given and the model has no tokenizer; UsageError when neither or both are given.
+    `statistics` chooses among `top`, `entropy`, `kl_to_final`, `target`, `logsumexp`; None computes them all. See
+    lenses/logit_lens.py for what each gives. Texts are null without a tokenizer.
+    Raises: InputError when a text is given and the model has no tokenizer; UsageError when neither or both are given, or
+    a statistic is unknown; ShapeError when ids have no row in the table.
     """
-    from unembed.lenses.logit_lens import logit_lens
+    from unembed.lenses.logit_lens import STATISTICS, logit_lens
 
     if (text is None) == (ids is None):
         raise UsageError("lens: give either a text or ids")
@@ -90,11 +102,13 @@ def lens(model: "Transformer", text: str | None = None, *, ids: Sequence[int] | 
     if text is not None:
         if tokenizer is None:
             raise InputError("lens: this model has no tokenizer, so a text has no ids; give ids=[...] instead")
-        ids = tokenizer.encode(text).ids
+        ids = [int(i) for i in tokenizer.encode(text).ids]
+        if not ids:
+            raise UsageError(f"lens: the text {text!r} has no tokens; give at least one")
     assert ids is not None
-    n_known = model.spec.embedding.vocab_size if tokenizer is None else tokenizer.vocab_size
-    names = [str(i) if tokenizer is None else tokenizer.token_text(i) for i in range(n_known)]
-    return logit_lens(model, list(ids), [names[i] for i in ids], texts_of_vocabulary=names, n_top=top)
+    texts = None if tokenizer is None else [tokenizer.token_text(i) for i in range(tokenizer.vocab_size)]
+    chosen = STATISTICS if statistics is None else statistics
+    return logit_lens(model, ids, texts=texts, n_top=top, statistics=chosen)
 
 
 def count(model: str | Path) -> Counts:

@@ -4,6 +4,7 @@ Cosine similarity; the token itself is never its own neighbour, and a vector of 
 counts as undefined and it is ranked last, never first. The next file to read is projections.py.
 """
 
+import math
 from collections.abc import Sequence
 
 from jaxtyping import Float
@@ -17,9 +18,11 @@ def cosine_neighbours(
 ) -> list[tuple[int, float]]:
     """The n rows nearest to row `index` by cosine, best first, without itself and without `exclude`.
 
-    cosine(u, v) = u.v / (|u| |v|). n may exceed the rows: then all that are left come. Rows of zeros come last, with
-    cosine NaN (undefined). Raises: UsageError for an index outside the table or a negative n.
+    cosine(u, v) = u.v / (|u| |v|), in float64; equal ones by row. n may exceed the rows: then all that are left come.
+    Rows without a direction (zeros, or not finite) come last, with cosine NaN (undefined).
+    Raises: UsageError for an index outside the table or a negative n.
 
+    >>> import torch
     >>> cosine_neighbours(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), 0, 1)
     [(1, 1.0)]
     """
@@ -28,12 +31,21 @@ def cosine_neighbours(
         raise UsageError(f"neighbours: row {index} does not exist; the table has rows 0 to {n_rows - 1}")
     if n < 0:
         raise UsageError(f"neighbours: n is {n}; it must be 0 or more")
-    wide = vectors.double()
-    norms = wide.norm(dim=-1)
-    cosines = (wide @ wide[index]) / (norms * norms[index])
+    units = unit_rows(vectors)
+    cosines = (units @ units[index]).clamp(-1, 1).tolist()
     left_out = {index, *exclude}
     ranked = sorted(
         (row for row in range(n_rows) if row not in left_out),
-        key=lambda row: (bool(cosines[row].isnan()), -float(cosines[row]) if not cosines[row].isnan() else 0.0, row),
+        key=lambda row: (math.isnan(cosines[row]), 0.0 if math.isnan(cosines[row]) else -cosines[row], row),
     )
-    return [(row, float(cosines[row])) for row in ranked[:n]]
+    return [(row, cosines[row]) for row in ranked[:n]]
+
+
+def unit_rows(vectors: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_model"]:
+    """Each row divided by its length, in float64; NaN where a row has no direction. Local axis: rows.
+
+    The largest entry is divided out first, so that squares of very small or large entries neither vanish nor overflow.
+    """
+    wide = vectors.detach().double()
+    scaled = wide / wide.abs().amax(-1, keepdim=True)
+    return scaled / scaled.norm(dim=-1, keepdim=True)

@@ -4,6 +4,7 @@ A plane keeps only a share of what there is; that share is part of every result.
 ../recipes/__init__.py, where runs are put together.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -23,6 +24,10 @@ def principal_components(
     Local axes: rows, components. By a singular value decomposition of the centred rows in float64; each direction is
     turned so that its largest coordinate is positive, so that two calls agree. Raises: UsageError if there are fewer
     directions than components.
+
+    >>> coordinates, shares = principal_components(torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), 2)
+    >>> [round(share, 3) for share in shares.tolist()]
+    [0.9, 0.1]
     """
     if n_components > min(vectors.shape):
         raise UsageError(f"projection: {n_components} components asked of a {list(vectors.shape)} table")
@@ -46,9 +51,14 @@ def token_map(
     """Draws several states of one token table as planes, with the neighbours of a few tokens in each.
 
     `tables` pairs a name (`before`, `after`) with a table; rows beyond `texts` are padding and left out. `groups` colours
-    the points. The focus defaults to the tokens whose vectors moved the most between the first and the last state.
+    the points. The focus defaults to the tokens whose vectors moved the most between the first and the last state. Rows
+    of zeros have no direction, so they are nobody's neighbour. Raises: UsageError if a table is too small for a plane,
+    has fewer rows than there are texts, or a focus is no row.
     """
     n = len(texts)
+    for when, table in tables:
+        if table.shape[0] < n:
+            raise UsageError(f"token map: {n} texts, but the table {when!r} has only {table.shape[0]} rows")
     names = list(groups) if groups is not None else [""] * n
     points: dict[str, list[object]] = {k: [] for k in ("when", "id", "text", "x", "y", "group")}
     near: dict[str, list[object]] = {k: [] for k in ("text", "when", "rank", "neighbour", "cosine")}
@@ -63,7 +73,8 @@ def token_map(
             for key, value in zip(points, row, strict=True):
                 points[key].append(value)
         for i in chosen:
-            for rank, (j, cosine) in enumerate(cosine_neighbours(known, i, n_neighbours), start=1):
+            nearest = [(j, cosine) for j, cosine in cosine_neighbours(known, i, n_neighbours) if not math.isnan(cosine)]
+            for rank, (j, cosine) in enumerate(nearest, start=1):
                 for key, value in zip(near, (texts[i], when, rank, texts[j], cosine), strict=True):
                     near[key].append(value)
     return Result(

@@ -1,8 +1,8 @@
 """Marking an exam in grammar: does the model let a verb agree with a subject that stands four or more words before it?
 
-Questions come from the grammar itself, and from no sentence that stands in the training text. An answer is right when the forms that agree are together
-more probable than those that do not, and the most probable of all is one that agrees. The next file to read is
-../geometry/neighbours.py.
+Questions come from the grammar itself, and from no sentence that stands in the training text. An answer is right when the
+forms that agree are together more probable than those that do not, and the most probable of all is one that agrees. The
+next file to read is ../geometry/neighbours.py.
 """
 
 from collections import Counter
