@@ -90,9 +90,20 @@ def test_the_scheme_and_the_width_may_change_while_it_is_open(browser, folder):
     page.close()
 
 
+def test_no_name_of_a_legend_is_cut_off(browser, folder):
+    page = browser.open(written(folder, "es"), width=360)
+    cut = page.run(
+        "[...document.querySelectorAll('.chart .role-legend-label text')].filter((name) =>"
+        " name.getBoundingClientRect().right > name.closest('svg').getBoundingClientRect().right + 1).length"
+    )
+    assert cut == 0
+    page.close()
+
+
 def test_pointing_at_a_mark_tells_its_row_as_text(browser, folder):
     page = browser.open(written(folder, "en"))
     page.run("document.querySelector('#chart-3').scrollIntoView({block: 'center', behavior: 'instant'})")
+    page.settle()  # a scroll that comes later would take the tip away
     box = page.run(
         "(() => { const r = document.querySelector('#chart-3 .mark-rect path').getBoundingClientRect();"
         " return [r.left + r.width / 2, r.top + r.height / 2]; })()"

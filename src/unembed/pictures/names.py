@@ -13,7 +13,7 @@ Side = Literal["above", "right", "left", "below"]
 SIDES: tuple[Side, ...] = ("above", "right", "left", "below")
 
 # Pixels: a plot on a phone, a mark's half width, the gap to its name, and letters of 11 px.
-PLOT = (260.0, 350.0)
+PLOT = (220.0, 350.0)
 MARK, GAP, LINE = 5.0, 3.0, 11.0
 NARROW, WIDE = 6.4, 11.5
 

@@ -37,12 +37,20 @@
     tip.style.top = (above ? touch.clientY - tip.offsetHeight - 12 : touch.clientY + 18) + "px";
   }
 
+  // The legend stands in columns as wide as its longest name; Vega does not break it by itself.
+  function widest(spec) {
+    const names = (spec.layer || []).flatMap((layer) => layer.encoding?.color?.scale?.domain || []);
+    const letters = document.createElement("canvas").getContext("2d");
+    letters.font = "12px " + spec.config.font;
+    return 32 + Math.max(30, ...names.map((name) => letters.measureText(String(name)).width));
+  }
+
   async function draw(id) {
     const box = document.getElementById(id);
     const width = Math.floor(box.clientWidth);
     const config = structuredClone(themes[dark.matches && !printing ? "dark" : "light"]);
-    config.legend.columns = Math.max(1, Math.min(8, Math.floor(width / 130)));
     const spec = { ...charts[id], config };
+    config.legend.columns = Math.max(1, Math.floor((width - 48) / widest(spec)));
     if (spec.width === "container") spec.width = Math.max(160, width);
     const before = drawn.get(id);
     drawn.set(id, { width });

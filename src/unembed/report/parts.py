@@ -39,7 +39,9 @@ def tiles(values: Mapping[str, Any], words: Words) -> Html:
         element("div", element("dt", name), element("dd", shown), class_="tile")
         for name, shown in _named_values(values, words)
     ]
-    return element("dl", *made, class_="tiles") if made else Html()
+    # Rows of equal length where they do not fit into one; few tiles do not grow wide.
+    columns = max(4, len(made)) if len(made) <= 5 else max(3, -(-len(made) // 2))
+    return element("dl", *made, class_="tiles", style=f"--columns:{min(columns, 5)}") if made else Html()
 
 
 def figure(result: Result, picture: Picture, words: Words, drawings: Drawings) -> Html:
@@ -82,7 +84,7 @@ def table(result: Result, name: str, words: Words) -> Html:
     told = _rows_told(data, words, title)
     body = element(
         "table",
-        element("caption", told),
+        element("caption", element("span", told if data.n_rows > MOST_TABLE_ROWS else title)),
         element("thead", element("tr", *heads)),
         element("tbody", *rows),
     )
@@ -111,7 +113,7 @@ def samples(result: Result, words: Words) -> Html:
     steps = sorted(_unique(data["step"]))
     at: dict[Any, list[str]] = {step: [] for step in steps}
     for step, text in zip(data["step"], data["text"], strict=True):
-        at[to_plain(step)].append(str(text))
+        at[to_plain(step)].append(str(text).strip(" "))
     last = [
         element("li", element("blockquote", escaped(text, keeps_lines=True))) for text in at[steps[-1]][:MOST_BLOCKS]
     ]
@@ -156,7 +158,7 @@ def neighbours(result: Result, words: Words) -> Html:
     title = words.name("table", "neighbours")
     made = element(
         "table",
-        element("caption", title),
+        element("caption", element("span", title)),
         element("thead", element("tr", *(element("th", head, scope="col") for head in heads))),
         element("tbody", *body),
         class_="wide",
