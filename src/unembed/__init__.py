@@ -21,10 +21,12 @@ __all__ = ["count", "generate", "lens", "load", "report", "train"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("unembed")
     if name in __all__:
         return getattr(importlib.import_module("unembed.python"), name)
     raise AttributeError(f"module 'unembed' has no attribute {name!r}; it has {', '.join(__all__)}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "__version__"])

@@ -3,6 +3,7 @@
 It imports no torch: a preset is data, and a run's description is JSON. The next file to read is model/counts.py.
 """
 
+import difflib
 import json
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from unembed.model.spec import TransformerSpec
 
 
 def spec_of_model(model: str | Path) -> TransformerSpec:
-    """The description of a preset, a run folder, or a checkpoint in one. Raises: CheckpointError, UsageError, SpecError.
+    """The description of a preset, a run folder, or a checkpoint in one. Raises: CheckpointError, SpecError.
 
     A folder wins over a preset of the same name.
     """
@@ -25,6 +26,11 @@ def spec_of_model(model: str | Path) -> TransformerSpec:
                 return from_plain(json.loads(file.read_text(encoding="utf-8"))["config"]["model"])
             except (ValueError, KeyError, TypeError) as error:
                 raise CheckpointError(f"{file}: holds no model under config.model, as training writes it") from error
-    if path.exists() and str(model) not in PRESETS:
+    if str(model) in PRESETS:
+        return preset(str(model)).spec
+    if path.exists():
         raise CheckpointError(f"{path}: is no run. Give a run folder, or a preset such as gpt2.")
-    return preset(str(model)).spec
+    beside = [str(one) for one in path.parent.iterdir() if one.is_dir()] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(str(path), [*beside, *PRESETS], n=3, cutoff=0.6)
+    hint = f"Did you mean {' or '.join(close)}?" if close else "Give a run folder, or a preset such as gpt2."
+    raise CheckpointError(f"{path}: there is no such run, and no preset of that name. {hint}")

@@ -2,19 +2,15 @@
 
 import click
 
-from unembed.cli.render import format_option, write_result
-from unembed.counting import spec_of_model
-from unembed.model.counts import BYTES_PER_NUMBER, count
-from unembed.model.flops import flops
-from unembed.model.spec import with_tying
-from unembed.results import Result
+from unembed.cli.render import format_option, quiet_option, write_result
 
 
 @click.command(name="count", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model")
 @click.option("--tied/--untied", "tied", default=None, help="Count the same model with its head tied, or untied.")
 @format_option
-def command(model: str, tied: bool | None, output_format: str) -> None:
+@quiet_option
+def command(model: str, tied: bool | None, output_format: str, quiet: bool) -> None:
     """Count the parameters of MODEL, a preset or a run, part by part; a shared table counts once.
 
     Examples:
@@ -23,6 +19,12 @@ def command(model: str, tied: bool | None, output_format: str) -> None:
         unembed count gpt2
         unembed count gpt2 --untied --format json
     """
+    from unembed.counting import spec_of_model
+    from unembed.model.counts import BYTES_PER_NUMBER, count
+    from unembed.model.flops import flops
+    from unembed.model.spec import with_tying
+    from unembed.results import Result
+
     spec = spec_of_model(model)
     spec = spec if tied is None else with_tying(spec, tied)
     counted = count(spec)

@@ -6,12 +6,14 @@ read is render.py, then any command's own file.
 
 import difflib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
 
 import click
 
+from unembed.cli.render import say
 from unembed.errors import UnembedError
 
 # command: the module that holds it, and its line in the list of commands
@@ -23,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("unembed.cli.report", "Write a run's report as one HTML file."),
 }
 MOST_LINES = 6
+OUT_OF_MEMORY = "out of memory. Try a smaller batch_size or context_length, or a smaller model."
 
 
 class LazyGroup(click.Group):
@@ -56,13 +59,17 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 @click.version_option(package_name="unembed")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """A glass-box workbench for transformer language models: from token ids to logits and back.
 
     Begin with `unembed tour`. Every command has its own --help.
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(2)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -72,11 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code; errors go to stderr, six lines at most, without a traceback."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that knows no Korean shows it escaped
     try:
-        cli.main(args=None if arguments is None else list(arguments), prog_name="unembed", standalone_mode=False)
+        code = _invoke(given)
         sys.stdout.flush()
-    except click.exceptions.Exit as leaving:
-        return leaving.exit_code
+        return code
     except click.ClickException as error:
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx is not None else "unembed"
         return _say(f"{error.format_message()}\nTry '{where} --help'.", 2)
@@ -85,28 +94,53 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", 130)
     except BrokenPipeError:
-        # the reader of our output has gone; nothing is wrong with us, and flushing at exit would complain again
+        # whoever read our output has gone (`| head`): nothing is wrong, and flushing at exit must not complain again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except MemoryError:
-        return _say("out of memory. Try a smaller batch_size or context_length, or a smaller model.", 4)
+        return _say(OUT_OF_MEMORY, 4)
     except OSError as error:
         return _say(f"{error.filename or 'a file'}: {error.strerror or error}", 4 if _is_full(error) else 3)
     except Exception as error:
         if os.environ.get("UNEMBED_TRACEBACK"):
             raise
-        kind = type(error).__name__
+        if _is_out_of_memory(error):
+            return _say(OUT_OF_MEMORY, 4)
+        told = (str(error).splitlines() or [""])[0]
         return _say(
-            f"this is a fault of unembed's: {kind}: {error}\nSet UNEMBED_TRACEBACK=1 to see where, and report it.", 1
+            f"this is a fault of unembed's: {type(error).__name__}: {told}\n"
+            "Set UNEMBED_TRACEBACK=1 to see where, and report it.",
+            1,
         )
+
+
+def _invoke(arguments: list[str]) -> int:
+    """Runs a command, or answers a shell that asks for completions; not click's own `main`, which has exits of its own."""
+    asked = os.environ.get("_UNEMBED_COMPLETE")
+    if asked:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, "unembed", "_UNEMBED_COMPLETE", asked)
+    try:
+        with cli.make_context("unembed", arguments.copy(), obj=arguments) as context:
+            cli.invoke(context)
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
     return 0
 
 
 def _say(message: str, code: int) -> int:
     lines = message.strip().splitlines() or [""]
     shown = lines if len(lines) <= MOST_LINES else [*lines[: MOST_LINES - 1], "..."]
-    click.echo("error: " + "\n".join(shown), err=True)
+    say("error: " + "\n".join(shown))
     return code
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Torch has a type for a full accelerator and, for a full main memory, only words."""
+    return isinstance(error, RuntimeError) and (
+        type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    )
 
 
 def _is_full(error: OSError) -> bool:

@@ -3,12 +3,14 @@
 The loss is smoothed for the eye; the log holds every number as it was.
 """
 
+import shutil
 import sys
 import time
 from typing import Any
 
 import click
 
+from unembed.cli.render import CLEAR_LINE
 from unembed.training.loop import Trainer
 
 PLAIN_EVERY_SECONDS = 10.0
@@ -44,10 +46,16 @@ class Progress:
             return
         self._shown_at = time.monotonic()
         line = self._line(trainer, steps)
-        if self._is_live:
-            click.echo("\r\x1b[2K" + line, err=True, nl=is_last and record["split"] == "val")
-        elif not is_last or record["split"] == "val":
-            click.echo(line, err=True)
+        try:
+            if self._is_live:
+                # the cursor waits at the line's beginning, so that whatever is said next takes its place
+                shown = line[: shutil.get_terminal_size().columns - 1]
+                click.echo(CLEAR_LINE + shown, err=True, nl=False)
+                click.echo("\n" if is_last and record["split"] == "val" else "\r", err=True, nl=False)
+            elif not is_last or record["split"] == "val":
+                click.echo(line, err=True)
+        except BrokenPipeError:
+            self._quiet = True  # whoever looked has gone; the training goes on
 
     def _line(self, trainer: Trainer, steps: int) -> str:
         parts = [f"step {trainer.step_number:>{len(str(steps))}}/{steps}"]

@@ -2,7 +2,7 @@
 
 import click
 
-from unembed.cli.render import format_option, lang_option, write_result
+from unembed.cli.render import format_option, lang_option, quiet_option, write_result
 
 
 @click.command(name="report", context_settings={"help_option_names": ["-h", "--help"]})
@@ -10,7 +10,8 @@ from unembed.cli.render import format_option, lang_option, write_result
 @click.option("-o", "--out", help="Where to write it (default: report.html in the run).")
 @lang_option
 @format_option
-def command(run: str, out: str | None, lang: str | None, output_format: str) -> None:
+@quiet_option
+def command(run: str, out: str | None, lang: str | None, output_format: str, quiet: bool) -> None:
     """Write the report of RUN: loss, samples, accounts, the lens, the token map; one file, no network.
 
     Examples:

@@ -5,6 +5,7 @@ import sys
 import click
 
 from unembed.cli.render import format_option, quiet_option, say, write_result
+from unembed.visible import visible
 
 
 @click.command(name="sample", context_settings={"help_option_names": ["-h", "--help"]})
@@ -19,7 +20,13 @@ from unembed.cli.render import format_option, quiet_option, say, write_result
 @click.option("--top-p", type=float, help="Keep the fewest tokens whose probabilities reach P.")
 @click.option("--min-p", type=float, help="Keep tokens with at least P times the largest probability.")
 @click.option("--repetition-penalty", type=float, help="Make tokens that occurred less likely; 1 changes nothing.")
-@click.option("--seed", default=0, show_default=True, type=int, help="The same seed gives the same text.")
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0, max=2**63 - 1),
+    help="The same seed gives the same text.",
+)
 @click.option(
     "--past-context",
     type=click.Choice(["slide", "stop"]),
@@ -60,7 +67,6 @@ def command(
     from unembed.generation.texts import prompt_ids, tokenizer_of, values_of
     from unembed.results import Result
     from unembed.tokenizers.base import StreamDecoder
-    from unembed.visible import visible
 
     if greedy and temperature not in (None, 0.0):
         raise UsageError(f"--greedy and --temperature {temperature} contradict each other; give one of them")
@@ -80,7 +86,7 @@ def command(
     shown = StreamDecoder(tokenizer, after=ids if is_text else [])
     is_live = output_format == "table"
     # a terminal is shown no control characters that a model made up; a pipe gets the text itself
-    clean = visible if sys.stdout.isatty() else str
+    clean = _for_a_terminal if sys.stdout.isatty() else str
     if is_live:
         click.echo(clean(prompt), nl=False)
     steps = stream_ids(
@@ -108,3 +114,7 @@ def command(
         )
     elif text.stopped == "context":
         say(f"stopped: the context of {loaded.spec.context_length} tokens is full", quiet=quiet)
+
+
+def _for_a_terminal(text: str) -> str:
+    return visible(text, keeps_lines=True)

@@ -1,12 +1,11 @@
 """`unembed tour`: the whole way once, on a language small enough to know everything about."""
 
 import shlex
-import sys
 import time
 
 import click
 
-from unembed.cli.render import format_option, lang_option, quiet_option, say, write_result
+from unembed.cli.render import command_line, format_option, lang_option, quiet_option, say, write_result
 
 
 @click.command(name="tour", context_settings={"help_option_names": ["-h", "--help"]})
@@ -48,7 +47,7 @@ def command(
         recipe_name="tour",
         out=next_free("runs/tour") if out is None else out,
         settings=settings,
-        command=shlex.join(["unembed", *sys.argv[1:]]),
+        command=command_line(),
         observers=[Progress(quiet=quiet)],
         say=lambda sentence: say(sentence, quiet=quiet),
     )
@@ -67,8 +66,9 @@ def command(
         "samples": texts,
     }
     write_result(Result(name="tour", values=values), output_format)
+    run = shlex.quote(outcome.run)
     say(
-        f"\nThree next commands:\n  unembed sample {outcome.run} --tokens 60 --seed 1\n"
-        f"  unembed count {outcome.run}\n  unembed train YOUR.txt --recipe nanogpt-cpu --out runs/mine",
+        f"\nThree next commands:\n  unembed sample {run} --tokens 60 --seed 1\n"
+        f"  unembed count {run}\n  unembed train YOUR.txt --recipe nanogpt-cpu --out runs/mine",
         quiet=quiet,
     )

@@ -1,11 +1,10 @@
 """`unembed train`: a run on your own files, or one that goes on."""
 
 import shlex
-import sys
 
 import click
 
-from unembed.cli.render import format_option, quiet_option, say, write_result
+from unembed.cli.render import command_line, format_option, quiet_option, say, write_result
 
 
 @click.command(name="train", context_settings={"help_option_names": ["-h", "--help"]})
@@ -76,11 +75,12 @@ def command(
         settings=named,
         reading=Reading(newlines="lf" if newlines == "lf" else "keep", column=column),
         resume=resume,
-        command=shlex.join(["unembed", *sys.argv[1:]]),
+        command=command_line(),
         device=choose_device(device),
         observers=[Progress(quiet=quiet)],
         say=lambda sentence: say(sentence, quiet=quiet),
     )
     values = {name: getattr(outcome, name) for name in outcome.__dataclass_fields__}
     write_result(Result(name="train", values=msgspec.to_builtins(values)), output_format)
-    say(f"next: unembed sample {outcome.run}   ·   unembed report {outcome.run}", quiet=quiet)
+    run = shlex.quote(outcome.run)
+    say(f"next: unembed sample {run}   ·   unembed report {run}", quiet=quiet)

@@ -48,4 +48,5 @@ def unit_rows(vectors: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_m
     """
     wide = vectors.detach().double()
     scaled = wide / wide.abs().amax(-1, keepdim=True)
-    return scaled / scaled.norm(dim=-1, keepdim=True)
+    units: Tensor = scaled / scaled.norm(dim=-1, keepdim=True)
+    return units
