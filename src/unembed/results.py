@@ -113,7 +113,7 @@ class Result:
         parts = [f"<h4>{html.escape(self.name)}</h4>"]
         if self.values:
             cells = "".join(
-                f"<tr><th>{html.escape(key)}</th><td>{html.escape(str(to_plain(value)))}</td></tr>"
+                f"<tr><th>{html.escape(key)}</th><td>{html.escape(_short(_shape_of_array(value)))}</td></tr>"
                 for key, value in self.values.items()
             )
             parts.append(f"<table>{cells}</table>")
@@ -194,6 +194,11 @@ def _html_rows(table: Table, limit: int = 200) -> str:
 
 def _with_unit(name: str, table: Table) -> str:
     return f"{name} [{table.units[name]}]" if name in table.units else name
+
+
+def _shape_of_array(value: Any) -> Value:
+    """An array by its shape alone: nobody reads its numbers in a cell, and a table holds them."""
+    return " x ".join(map(str, value.shape)) if isinstance(value, np.ndarray) else to_plain(value)
 
 
 def _short(value: Value) -> str:

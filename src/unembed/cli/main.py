@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tour": ("unembed.cli.tour", "Train Mini-GPT on a small grammar, look inside it, write a report."),
     "train": ("unembed.cli.train", "Train a model on your own files, or go on with a run."),
     "sample": ("unembed.cli.sample", "Let a model go on with a text."),
+    "tokenize": ("unembed.cli.tokenize", "Show a text as ids and tokens, or compare tokenizers on a file."),
     "count": ("unembed.cli.count", "Count a model's parameters, part by part."),
     "report": ("unembed.cli.report", "Write a run's report as one HTML file."),
 }

@@ -31,11 +31,11 @@ def command(
     import os
 
     from unembed import catalogue
-    from unembed.analyses import RunView, agreement, samples
+    from unembed.analyses import RunView
     from unembed.cli.paths import next_free
     from unembed.cli.progress import Progress
     from unembed.recipes.start import train
-    from unembed.report.write import write_report
+    from unembed.report.write import analyse, write_report
     from unembed.results import Result
     from unembed.runtime import set_threads
 
@@ -52,18 +52,17 @@ def command(
         say=lambda sentence: say(sentence, quiet=quiet),
     )
     view = RunView.open(outcome.run)
-    exam = agreement(view).values
+    results = analyse(view)
     floor = view.folder.description["floors"]["entropy_floor"]
-    path = write_report(outcome.run, lang=language)
-    texts = [str(text) for text in samples(view).tables["samples"]["text"][-3:]]
+    path = write_report(outcome.run, lang=language, results=results)
     values = {
         "run": outcome.run,
         "report": str(path.resolve()),
         "val_loss_nats": outcome.val_loss_nats,
         "entropy_floor_nats": floor,
-        "agreements_right": exam["share"],
+        "agreements_right": results["agreement"].values["share"],
         "seconds": time.perf_counter() - began,
-        "samples": texts,
+        "samples": [str(text) for text in results["samples"].tables["samples"]["text"][-3:]],
     }
     write_result(Result(name="tour", values=values), output_format)
     run = shlex.quote(outcome.run)

@@ -4,20 +4,36 @@ The next file to read is page.py, which lays the page out.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from unembed import catalogue
 from unembed.analyses import ANALYSES, RunView
 from unembed.report.page import build
+from unembed.results import Result
 
 REPORT = "report.html"
 
 
-def write_report(run: str | Path, out: str | Path | None = None, *, lang: str | None = None) -> Path:
-    """Writes the page and returns its path: `out`, or report.html in the run. Raises: RunError, UsageError."""
+def analyse(view: RunView) -> dict[str, Result]:
+    """Every analysis that applies to a run, by name, in the order of the page."""
+    return {analysis.name: analysis.make(view) for analysis in ANALYSES if analysis.applies(view)}
+
+
+def write_report(
+    run: str | Path,
+    out: str | Path | None = None,
+    *,
+    lang: str | None = None,
+    results: Mapping[str, Result] | None = None,
+) -> Path:
+    """Writes the page and returns its path: `out`, or report.html in the run; `results` spares analysing a second time.
+
+    Raises: RunError, UsageError.
+    """
     view = RunView.open(run)
     language = catalogue.choose(lang, os.environ)
-    sections = [(analysis.name, analysis.make(view)) for analysis in ANALYSES if analysis.applies(view)]
+    sections = list((analyse(view) if results is None else results).items())
     description = view.folder.description
     facts = {
         **{name: str(version) for name, version in description.get("versions", {}).items()},
