@@ -77,6 +77,17 @@ def test_files_folders_and_globs_in_one_order(tmp_path):
     assert list(TextReader(tmp_path / "b").documents()) == ["b/10.md", "b/2.txt"]
 
 
+@given(st.lists(st.text(st.sampled_from("ab\n"), min_size=1), min_size=1, max_size=4), st.integers(4, 9))
+def test_property_blocks_hold_whole_lines_of_one_document(tmp_path_factory, texts, piece_bytes):
+    folder = tmp_path_factory.mktemp("t")
+    for i, text in enumerate(texts):
+        (folder / f"{i}.txt").write_text(text)
+    blocks = list(TextReader(folder, piece_bytes=piece_bytes).blocks())
+    assert "".join(blocks) == "".join(texts)
+    lines = [line for block in blocks for line in block.splitlines(keepends=True)]
+    assert lines == [line for text in texts for line in text.splitlines(keepends=True)]
+
+
 def test_what_was_met_is_said_once(tmp_path):
     for i in range(5):
         (tmp_path / f"{i}.txt").write_bytes(b"\xef\xbb\xbfa\r\nb\r\n")

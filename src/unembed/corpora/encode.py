@@ -18,8 +18,9 @@ from unembed.errors import CorpusError
 from unembed.tokenizers.base import Ids, Tokenizer
 from unembed.tokenizers.files import fingerprint
 
-JOB_CHARACTERS = 1 << 16
-BATCH_CHARACTERS = 1 << 22
+JOB_CHARACTERS = 1 << 15
+# An encoding in flight takes some hundred bytes a token, so this bounds the memory.
+BATCH_CHARACTERS = 1 << 20
 MOST_CHARACTERS = 1 << 24
 
 

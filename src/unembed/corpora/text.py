@@ -23,6 +23,7 @@ from unembed.corpora import columns
 from unembed.errors import CorpusError
 
 PIECE_BYTES = 1 << 20
+_LONGEST_LINE = 1 << 22
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,6 +109,19 @@ class TextReader:
             raise CorpusError(
                 f"{_names(self.files)}: no text was found in {report.n_files} files; give a file that is not empty"
             )
+
+    def blocks(self) -> Iterator[str]:
+        """Gives stretches of whole lines, none of two documents: what a vocabulary is learnt from.
+
+        A line of over four million characters is cut. Raises: CorpusError as `pieces` does.
+        """
+        held = ""
+        for piece in self.pieces():
+            text = held + piece.text
+            end = len(text) if piece.ends_document or len(text) > _LONGEST_LINE else text.rfind("\n") + 1
+            held = text[end:]
+            if end:
+                yield text[:end]
 
     def documents(self) -> Iterator[str]:
         """Gives whole documents, each in memory at once: for small ones."""
