@@ -6,10 +6,10 @@ base.py says what a recipe gives; RECIPES is the visible list. start.py, the nex
 import difflib
 
 from unembed.errors import UsageError
-from unembed.recipes import nanogpt_cpu, tour
+from unembed.recipes import nanogpt_cpu, small, tour
 from unembed.recipes.base import Recipe
 
-RECIPES: tuple[Recipe, ...] = (tour.RECIPE, nanogpt_cpu.RECIPE)
+RECIPES: tuple[Recipe, ...] = (small.RECIPE, nanogpt_cpu.RECIPE, tour.RECIPE)
 
 
 def recipe(name: str) -> Recipe:
