@@ -37,7 +37,7 @@ class Grammar:
 
     >>> es = grammar("es", "mini")
     >>> len(es.words), es.text(seed=1, n_words=8)
-    (62, 'hoy tú con las niñas vuelves contento .')
+    (62, 'hoy tú con las niñas estás contento .')
     """
 
     language: str
@@ -182,13 +182,14 @@ class Grammar:
         n: int,
         *,
         min_distance: int = 4,
-        max_words: int = 32,
+        max_words: int = 31,
         exclude: Iterable[tuple[str, ...]] = (),
     ) -> list[Agreement]:
         """Draws n questions about agreement across at least `min_distance` words; see agreement.py.
 
-        A beginning has at most `max_words` words: give the model's context length. A model is right when the right forms
-        together are more probable than the wrong ones together, and the most probable of all of them is a right one.
+        A beginning has at most `max_words` words: with the full stop before it, it fits a context of 32. A model is right
+        when the right forms together are more probable than the wrong ones together, and the most probable of all of them
+        is a right one.
         """
         return agreement.long_agreements(
             self.automaton, seed, n, min_distance=min_distance, max_words=max_words, exclude=exclude

@@ -38,15 +38,14 @@ def long_agreements(
     n: int,
     *,
     min_distance: int = 4,
-    max_words: int = 32,
+    max_words: int = 31,
     exclude: Iterable[tuple[str, ...]] = (),
 ) -> list[Agreement]:
     """Draws n different questions whose answer lies at least `min_distance` words before, at most one a sentence.
 
-    A beginning has at most `max_words` words: a model of that context sees all of it.
-
-    `exclude` holds sentences that a model was trained on (`sentences(stream)`): no question begins like one of them, so
-    what is asked was never read. Raises: CorpusError if the grammar has too few such questions.
+    A beginning has at most `max_words` words: a model whose context is one more sees all of it and the full stop before
+    it. `exclude` holds sentences that a model was trained on (`sentences(stream)`): no question begins like one of them,
+    so what is asked was never read. Raises: CorpusError if the grammar has too few such questions.
     """
     words = automaton.words
     # A question has its controller, the words between and the target: shorter beginnings need not be remembered.

@@ -7,7 +7,8 @@
     b.stop(adverb + verb * 0.6)
 
 What a later word must agree with is remembered simply by building the words between once for each value of the feature.
-`build` checks that every state gave away exactly all of its probability. Next: spanish.py, english.py, korean.py.
+`build` checks that every state gives away exactly all of its probability, and reaches the full stop. Next: spanish.py,
+english.py, korean.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,6 +78,12 @@ class Builder:
             totals[source] += share
         for state, total in zip(self._states, totals.tolist(), strict=True):
             assert abs(total - 1) < 1e-9, f"{state.part} {dict(state.features)} gives away {total}, not 1"
+        # From the full stop backwards: a state that never comes to one would write for ever.
+        ending, found = {STOP}, {STOP}
+        while found:
+            found = {source for source, target in self._arcs if target in found} - ending
+            ending |= found
+        assert len(ending) == len(self._states), "some states never reach the full stop"
         arcs = sorted(self._arcs.items())
         words = tuple(dict.fromkeys(word for cell in self._cells for word, _ in cell))
         column = {word: index for index, word in enumerate(words)}

@@ -44,7 +44,11 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Lexicon:
-    """The words of one size of the grammar, already inflected; verbs have the forms `base`, `s` and `past`."""
+    """The words of one size of the grammar, already inflected; verbs have the forms `base`, `s` and `past`.
+
+    Shares: of pronouns among subjects; of one more phrase after each; of `be`, and of verbs with an object, among verbs;
+    of possessives before objects.
+    """
 
     times: Mapping[str, Cell]
     fields: Mapping[str, Field]
@@ -54,6 +58,8 @@ class Lexicon:
     reflexive_verbs: Mapping[str, Cell]
     relatives: Mapping[str, Cell]
     pronoun_share: float
+    more_share: float
+    be_share: float
     transitive_share: float
     possessive_share: float
 
@@ -71,6 +77,8 @@ def mini() -> Lexicon:
         reflexive_verbs=_by_form("see wash help"),
         relatives={},
         pronoun_share=0.3,
+        more_share=0.35,
+        be_share=0.25,
         transitive_share=0.0,
         possessive_share=0.0,
     )
@@ -98,6 +106,8 @@ def large() -> Lexicon:
         reflexive_verbs=_by_form(lexicon_en.REFLEXIVE_VERBS),
         relatives={"singular": walking["s"], "plural": walking["base"]},
         pronoun_share=0.2,
+        more_share=0.25,
+        be_share=0.35,
         transitive_share=0.35,
         possessive_share=0.7,
     )
@@ -170,8 +180,8 @@ def _modifiers(b: Builder, lexicon: Lexicon, head: Ends, features: Mapping[str, 
         if lexicon.relatives:
             that = b.word(noun * 0.1, ["that"], part="that", features=features)
             noun = noun * 0.9 + b.word(that, lexicon.relatives[number], part="inner verb", features=features)
-        b.join(noun * 0.25, preposition)
-        ends += noun * 0.75
+        b.join(noun * lexicon.more_share, preposition)
+        ends += noun * (1 - lexicon.more_share)
     return ends
 
 
@@ -206,8 +216,8 @@ class _Rest:
                 form = "s" if (person, number) == ("3", "singular") else "base"
                 agrees, told = be_agrees, ("person", "number")
         topics = list(lexicon.fields) if features["topic"] == "-" else [features["topic"]]
-        state = b.word(ends * 0.35, [be], part=part, agrees=be_agrees, features=features)
-        act_share = 0.65 - lexicon.transitive_share
+        state = b.word(ends * lexicon.be_share, [be], part=part, agrees=be_agrees, features=features)
+        act_share = 1 - lexicon.be_share - lexicon.transitive_share
         verb = b.word(
             ends * act_share, lexicon.reflexive_verbs[form], part=part, agrees=agrees, controls=told, features=features
         )

@@ -5,12 +5,11 @@ lexicon_en.py.
 """
 
 VOWELS = "aeiou"
-IRREGULAR_PLURALS = {"man": "men", "woman": "women", "child": "children", "wolf": "wolves", "thief": "thieves"}
-IRREGULAR_PLURALS |= {"goose": "geese", "mouse": "mice", "knife": "knives", "loaf": "loaves", "shelf": "shelves"}
-IRREGULAR_PASTS = {"see": "saw", "hurt": "hurt", "teach": "taught", "write": "wrote", "read": "read", "buy": "bought"}
-IRREGULAR_PASTS |= {"sell": "sold", "sing": "sang", "draw": "drew", "cut": "cut", "eat": "ate", "catch": "caught"}
-IRREGULAR_PASTS |= {"feed": "fed", "find": "found", "grow": "grew", "steer": "steered", "sink": "sank", "hear": "heard"}
-IRREGULAR_PASTS |= {"wear": "wore", "build": "built", "bring": "brought", "hold": "held", "win": "won", "lose": "lost"}
+IRREGULAR_PLURALS = {"man": "men", "woman": "women", "child": "children", "shelf": "shelves"}
+IRREGULAR_PLURALS |= {"helmsman": "helmsmen", "boatman": "boatmen"}
+IRREGULAR_PASTS = {"see": "saw", "hurt": "hurt", "write": "wrote", "read": "read", "sell": "sold", "sing": "sang"}
+IRREGULAR_PASTS |= {"eat": "ate", "grow": "grew", "sink": "sank", "hear": "heard", "build": "built", "bring": "brought"}
+IRREGULAR_PASTS |= {"hold": "held", "sleep": "slept", "run": "ran"}
 
 
 def plural(noun: str) -> str:
@@ -19,16 +18,13 @@ def plural(noun: str) -> str:
     >>> [plural(noun) for noun in ("dog", "fox", "baby", "boy", "woman")]
     ['dogs', 'foxes', 'babies', 'boys', 'women']
     """
-    for end, whole in IRREGULAR_PLURALS.items():
-        if noun == end or (end == "man" and noun.endswith("man")):
-            return noun[: len(noun) - len(end)] + whole
-    return _with_s(noun)
+    return IRREGULAR_PLURALS.get(noun) or _with_s(noun)
 
 
 def _with_s(word: str) -> str:
     if word.endswith("y") and word[-2] not in VOWELS:
         return word[:-1] + "ies"
-    return word + ("es" if word.endswith(("s", "x", "z", "ch", "sh")) or word in ("hero", "potato", "tomato") else "s")
+    return word + ("es" if word.endswith(("s", "x", "z", "ch", "sh")) or word in ("potato", "tomato") else "s")
 
 
 def inflect(verb: str) -> dict[str, str]:
