@@ -1,0 +1,182 @@
+"""What a training step takes in memory, in bytes and by part, from the spec alone: nothing is allocated.
+
+The largest part is often what autograd keeps from the forward pass for the backward one. kept.py, the next file to
+read, lists it; here it is added up with weights, gradients, optimizer states and the loss, and followed through the
+step to its highest moment. That is what tensors take. A process takes more: see `process_peak`.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from unembed.errors import SpecError
+from unembed.model.counts import BYTES_PER_NUMBER, TensorInfo, count, tensors
+from unembed.model.kept import FLOAT32, Batch, kept_by_block, kept_by_embedding, kept_by_head, vector_bytes
+from unembed.model.spec import Block, GatedMlp, TransformerSpec
+
+# Moments that an optimizer keeps for each parameter, in the parameter's own number type.
+STATES_PER_PARAMETER = {"sgd": 0, "momentum": 1, "adamw": 2}
+
+# Two measurements on a CPU under Linux, torch 2.13: what the first training step of a process brings into memory of
+# torch's own code and buffers; and how much more than its tensors a process grows over some steps, because glibc's
+# allocator keeps freed pieces of less than 32 MB, as a share of the activations (0.25 to 0.8 in ten shapes).
+FIRST_STEP_BYTES = 80_000_000
+ALLOCATOR_SHARE = 0.4
+
+
+class TrainingShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a training step is fed and the choices that trade time for memory.
+
+    batch_size, context_length   of one micro-batch; every position is real and has a target
+    dtype                 of weights, gradients, states and activations; the loss works in float32 all the same
+    loss_chunk            tokens whose logits exist at once; None is the plain loss, which holds those of all tokens
+    checkpoints_blocks    keep only what enters each block, and run the block again in the backward pass
+    accumulates           the gradients of earlier micro-batches are there while this one runs
+    """
+
+    batch_size: int
+    context_length: int
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    optimizer: Literal["sgd", "momentum", "adamw"] = "adamw"
+    loss_chunk: int | None = None
+    checkpoints_blocks: bool = False
+    accumulates: bool = False
+
+
+class TrainingMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes by part. The parts are not all there at once, so `peak` is less than their sum.
+
+    activations   kept at the end of the forward pass: `embedding`, then `stream` (what flows between attention, MLP and
+                  norms), `attention`, `mlp` and `norms` over all blocks, then `head`
+    loss          the most that logits, log-probabilities and the gradients of both take at once
+    workspace     the most that the backward pass of one block holds besides (and the block's own activations, if it has
+                  to be run again)
+    peak          the most that all tensors take at once
+    peak_at       the moment of the peak: the backward pass of the `loss` or of the `blocks`, or its `end`
+    process_peak  by how much a fresh process on a CPU grows: the peak, torch's own memory, and freed pieces not given back
+    """
+
+    weights: int
+    gradients: int
+    optimizer_states: int
+    activations: dict[str, int]
+    loss: int
+    workspace: int
+    peak: int
+    peak_at: Literal["loss", "blocks", "end"]
+    process_peak: int
+
+
+def weight_bytes(spec: TransformerSpec) -> dict[str, int]:
+    """What the parameters take in memory or in a file, by number type.
+
+    >>> from unembed.model.presets import preset
+    >>> weight_bytes(preset("gpt2").spec)["bfloat16"]
+    248879616
+    """
+    return {dtype: count(spec).parameters * size for dtype, size in BYTES_PER_NUMBER.items()}
+
+
+def training_memory(spec: TransformerSpec, shape: TrainingShape) -> TrainingMemory:
+    """Adds up what a training step on fused attention takes, without padding and dropout, and finds its peak.
+
+    Three moments are compared. At the loss all activations are kept. Then, from the last block to the first,
+    activations go and gradients come. At the end all gradients are there, and for a moment a tied table has three: the
+    head's, the embedding's, and their sum.
+    Raises: SpecError when a size is not positive or the number type or optimizer is not one of those above.
+    """
+    _check(shape)
+    size = BYTES_PER_NUMBER[shape.dtype]
+    batch = Batch(shape.batch_size, shape.context_length, size)
+    weights = count(spec).parameters * size
+    states = STATES_PER_PARAMETER[shape.optimizer] * weights
+    blocks = [kept_by_block(block, spec.embedding.d_model, batch) for block in spec.blocks]
+    entering = vector_bytes(spec.embedding.d_model, batch)
+    activations = {"embedding": kept_by_embedding(spec, batch)}
+    for part in ("stream", "attention", "mlp", "norms"):
+        activations[part] = 0 if shape.checkpoints_blocks else sum(block[part] for block in blocks)
+    if shape.checkpoints_blocks:
+        activations["stream"] = spec.n_layers * entering
+    activations["head"] = kept_by_head(spec, batch)
+
+    loss = _loss(spec, shape, batch)
+    held = weights + states + (weights if shape.accumulates else 0)
+    at_loss = held + sum(activations.values()) + loss
+    at_blocks, workspace = _highest_block(spec, shape, batch, [sum(block.values()) for block in blocks])
+    table = count(spec).table_parameters * size
+    at_end = weights + states + weights + (2 * table if spec.ties_embeddings else table if shape.accumulates else 0)
+    moments = {"loss": at_loss, "blocks": held + activations["embedding"] + at_blocks, "end": at_end}
+    peak_at = max(moments, key=moments.__getitem__)
+    return TrainingMemory(
+        weights=weights,
+        gradients=weights,
+        optimizer_states=states,
+        activations=activations,
+        loss=loss,
+        workspace=workspace,
+        peak=moments[peak_at],
+        peak_at=msgspec.convert(peak_at, Literal["loss", "blocks", "end"]),
+        process_peak=moments[peak_at] + FIRST_STEP_BYTES + int(ALLOCATOR_SHARE * sum(activations.values())),
+    )
+
+
+def _loss(spec: TransformerSpec, shape: TrainingShape, batch: Batch) -> int:
+    """Log-probabilities, their gradient and the logits' gradient at once; later the logits' and the table's.
+
+    In chunks, the table's gradient and that of what enters the head grow while the logits of one chunk exist.
+    """
+    n_tokens = batch.batch_size * batch.context_length
+    vocab_size, d_model = spec.embedding.vocab_size, spec.embedding.d_model
+    at_once = n_tokens if shape.loss_chunk is None else min(shape.loss_chunk, n_tokens)
+    logits = at_once * vocab_size * FLOAT32
+    capped = at_once * vocab_size * batch.number_bytes if spec.head.softcap is not None else 0
+    gradients = (vocab_size + n_tokens) * d_model * batch.number_bytes
+    targets = 8 * n_tokens
+    if shape.loss_chunk is not None:
+        return 3 * logits + capped + gradients + targets
+    return max(3 * logits, logits + gradients) + capped + targets
+
+
+def _highest_block(spec: TransformerSpec, shape: TrainingShape, batch: Batch, kept: list[int]) -> tuple[int, int]:
+    """The most that activations, new gradients and workspace take while the blocks turn back, and the largest workspace."""
+    new = {"head": 0}
+    for tensor in tensors(spec):
+        owner = _owner(tensor)
+        new[owner] = new.get(owner, 0) + batch.number_bytes * tensor.n_numbers
+    done = 0 if shape.accumulates else new["head"]
+    if spec.ties_embeddings and not shape.accumulates:
+        done += batch.number_bytes * spec.embedding.vocab_size * spec.embedding.d_model
+    entering = vector_bytes(spec.embedding.d_model, batch)
+    below = spec.n_layers * entering if shape.checkpoints_blocks else sum(kept)
+    highest, largest = 0, 0
+    for layer in reversed(range(spec.n_layers)):
+        again = kept[layer] if shape.checkpoints_blocks else 0
+        workspace = again + _turning_back(spec.blocks[layer], spec.embedding.d_model, batch)
+        highest, largest = max(highest, done + below + workspace), max(largest, workspace)
+        below -= entering if shape.checkpoints_blocks else kept[layer]
+        done += 0 if shape.accumulates else new[f"blocks.{layer}"]
+    return highest, largest
+
+
+def _turning_back(block: Block, d_model: int, batch: Batch) -> int:
+    """Gradients in flight: of the stream on both ways, and of the MLP's inside or of q, k, v (turned or not) and z."""
+    attention, n_inside = block.attention, 3 if isinstance(block.mlp, GatedMlp) else 2
+    width = (3 * attention.n_heads + 4 * attention.n_kv_heads) * attention.d_head
+    return vector_bytes(2 * d_model + max(n_inside * block.mlp.d_mlp, width), batch)
+
+
+def _owner(tensor: TensorInfo) -> str:
+    """`blocks.3`, `embed`, or `head` for all that comes after the blocks."""
+    path = tensor.name.split(".")
+    return ".".join(path[:2]) if path[0] == "blocks" else "embed" if path[0] == "embed" else "head"
+
+
+def _check(shape: TrainingShape) -> None:
+    try:
+        msgspec.convert(msgspec.to_builtins(shape), TrainingShape)
+    except msgspec.ValidationError as error:
+        raise SpecError(f"training shape: {error}") from error
+    for name in ("batch_size", "context_length", "loss_chunk"):
+        value = getattr(shape, name)
+        if value is not None and value < 1:
+            raise SpecError(f"training shape: {name} is {value}; it must be at least 1")
