@@ -52,5 +52,11 @@ def write_report(
 
 
 def _data(data: dict[str, object]) -> str:
-    """What the run read, in one line."""
-    return "; ".join(f"{key}: {value}" for key, value in data.items())
+    """What the run read, in one line: names and numbers, nested ones after the name that holds them."""
+    parts = []
+    for key, value in data.items():
+        if isinstance(value, dict):
+            parts.append(f"{key} ({_data(value)})")
+        else:
+            parts.append(f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}")
+    return ", ".join(parts)
