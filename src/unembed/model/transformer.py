@@ -90,7 +90,7 @@ class Transformer(nn.Module):
                 f"model: ids of shape {list(ids.shape)}{shape}; both must be [batch, pos]. One text is ids[None]"
             )
         positions, n_tokens = self._positions(ids, mask, cache)
-        keys = self._keys(positions, mask, cache)
+        keys = self._keys(len(ids), positions, mask, cache)
         resid: Tensor = self.embed(ids, positions, mask, token_types, tap)
         resid = F.dropout(resid, dropout) if dropout > 0 else resid
         views = [visibility(rule, keys, resid.dtype) for rule in self._rules]
@@ -154,7 +154,11 @@ class Transformer(nn.Module):
         return positions, n_tokens
 
     def _keys(
-        self, positions: Int[Tensor, "#batch pos"], mask: Bool[Tensor, "batch pos"] | None, cache: KvCache | None
+        self,
+        n_sequences: int,
+        positions: Int[Tensor, "#batch pos"],
+        mask: Bool[Tensor, "batch pos"] | None,
+        cache: KvCache | None,
     ) -> Keys:
         """Where this forward's keys stand: its own tokens, after those that the cache holds."""
         if cache is None:
@@ -164,8 +168,7 @@ class Transformer(nn.Module):
                 "cache: rotary positions with dynamic scaling change the angles of old keys as a text grows, so cached "
                 "keys would be wrong; run without a cache"
             )
-        batch = cache.positions.shape[0]
-        cache.begin(positions.expand(batch, -1), mask)
+        cache.begin(positions.expand(n_sequences, -1), mask)
         end = cache.length + positions.shape[1]
         is_real = cache.is_real[:, :end] if cache.has_padding else None
         return Keys(positions, cache.positions[:, :end] if cache.has_padding else cache.positions[:1, :end], is_real)
