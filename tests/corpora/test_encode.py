@@ -1,18 +1,22 @@
 """Encoding a stream: the ids of the whole text, whatever the pieces; documents apart; the split where it belongs."""
 
+import io
 import itertools
 
 import numpy as np
 import pytest
+import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
 from unembed.corpora import encode
 from unembed.corpora.encode import encode_corpus, encode_jobs, jobs
-from unembed.corpora.text import Piece, Reading, TextReader
+from unembed.corpora.text import Piece, Reading, ReadReport, TextReader
 from unembed.errors import CorpusError
 from unembed.tokenizers.characters import CharacterTokenizer
 from unembed.tokenizers.files import fingerprint
+from unembed.tokenizers.pieces import PieceTokenizer
+from unembed.tokenizers.training import train_bpe, train_unigram
 from unembed.tokenizers.words import WordTokenizer
 
 
@@ -104,3 +108,53 @@ def test_message_for_documents_that_nothing_keeps_apart(tmp_path):
             TextReader(tmp_path / "a.csv", Reading(column="t")), CharacterTokenizer.from_text("ab"), tmp_path / "shards"
         )
     assert not (tmp_path / "shards").exists()
+
+
+@pytest.fixture(scope="module")
+def subwords(data):
+    """A vocabulary of each engine, learnt from three languages; SentencePiece in its usual form and in Llama's."""
+    reader = TextReader([data / "text" / f"udhr_{language}.txt" for language in ("en", "es", "ko")])
+    model = io.BytesIO()
+    lines = (line for block in reader.blocks() for line in block.splitlines())
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=lines, model_writer=model, vocab_size=700, minloglevel=2, model_type="bpe",
+        byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, hard_vocab_limit=False,
+    )  # fmt: skip
+    return [
+        train_bpe(reader.blocks(), vocab_size=700),
+        train_unigram(reader.blocks(), vocab_size=500),
+        PieceTokenizer(model.getvalue()),
+    ]
+
+
+def test_property_a_long_text_in_stretches_has_the_ids_of_the_whole(data, subwords, monkeypatch):
+    monkeypatch.setattr(encode, "JOB_CHARACTERS", 50)
+    text = (data / "text" / "udhr_es.txt").read_text()[:4000] + (data / "text" / "korean_chat.csv").read_text()[:2000]
+    text += "  spaces   and\n\n\n lines \r\n\r\n\ttabs 1234 5678  ?! ...  x\n"
+    for tokenizer in subwords:
+        stream = list(encode_jobs(tokenizer, jobs(pieces_of([text], [701], data))))
+        assert len(stream) > 50
+        ids = np.concatenate([ids for _, ids in stream])
+        assert ids.tolist() == [*tokenizer.encode(text).ids, tokenizer.end_id]
+
+
+def test_every_real_text_comes_back_from_its_shards(data, subwords, tmp_path):
+    tokenizer = subwords[0]
+    for path in sorted((data / "text").iterdir()):
+        report = ReadReport()
+        shards = encode_corpus(TextReader(path), tokenizer, tmp_path / path.stem, report=report)
+        content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+        # Decoded together: the split may fall between characters only, never inside one.
+        assert (tokenizer.decode(shards.train[:]) + tokenizer.decode(shards.val[:])).encode() == content
+        assert report.n_bytes == len(content) == shards.train.n_bytes + shards.val.n_bytes
+    lf = encode_corpus(TextReader(data / "text" / "quijote.txt", Reading(newlines="lf")), tokenizer, tmp_path / "lf")
+    content = (data / "text" / "quijote.txt").read_bytes().removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    assert (tokenizer.decode(lf.train[:]) + tokenizer.decode(lf.val[:])).encode() == content
+
+
+def test_a_folder_is_one_corpus_with_an_end_after_each_file(data, subwords, tmp_path):
+    tokenizer = subwords[0]
+    shards = encode_corpus(TextReader(data / "text"), tokenizer, tmp_path / "shards")
+    n_ends = sum(int((split[:] == tokenizer.end_id).sum()) for split in (shards.train, shards.val))
+    assert n_ends == 7 == shards.train.n_documents + shards.val.n_documents
+    assert shards.train.n_characters == int(0.9 * (shards.train.n_characters + shards.val.n_characters))

@@ -52,9 +52,9 @@ class CharacterTokenizer:
         self.end_id = None if end is None else self.specials[end]
         self.vocab_size = len(self.tokens)
         # One table look-up per code point; its last entry stands for everything above the alphabet.
-        code_points = np.array([ord(c) for c in characters], dtype=np.int64)
-        self._id_of = np.full(int(code_points.max(initial=-1)) + 2, -1, dtype=np.int64)
-        self._id_of[code_points] = np.arange(len(characters))
+        self._code_points = np.array([ord(c) for c in characters], dtype="<u4")
+        self._id_of = np.full(max(map(ord, characters), default=-1) + 2, -1, dtype=np.int64)
+        self._id_of[self._code_points] = np.arange(len(characters))
 
     @classmethod
     def from_text(
@@ -124,9 +124,15 @@ class CharacterTokenizer:
 
     def decode(self, ids: Iterable[SupportsIndex], *, show_specials: bool = False) -> str:
         """Joins the characters of the ids. Raises: TokenizerError for an id outside the vocabulary."""
-        hidden = set() if show_specials else set(self.specials.values()) - {self.unknown_id}
-        checked = (base.check_id(self, operator.index(token_id)) for token_id in ids)
-        return "".join([self.tokens[token_id] for token_id in checked if token_id not in hidden])
+        found = ids if isinstance(ids, np.ndarray) else np.fromiter(map(operator.index, ids), dtype=np.int64)
+        outside = (found < 0) | (found >= self.vocab_size)
+        if outside.any():
+            base.check_id(self, int(found[outside.argmax()]))
+        if self.end_id is not None and not show_specials:
+            found = found[found != self.end_id]
+        if (found < len(self._code_points)).all():
+            return self._code_points[found].tobytes().decode("utf-32-le")
+        return "".join([self.tokens[token_id] for token_id in found])
 
     def token_bytes(self, token_id: int, previous: int | None) -> bytes:
         """Gives the character's UTF-8 bytes, whatever came before."""
