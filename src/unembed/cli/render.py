@@ -150,7 +150,8 @@ def _write_parquet(rows: list[dict[str, Any]]) -> None:
 
 
 def _aligned(table: "Table") -> list[str]:
-    heads = [f"{name} [{table.units[name]}]" if name in table.units else name for name in table.columns]
+    units = table.units
+    heads = [visible(f"{name} [{units[name]}]" if name in units else name) for name in table.columns]
     cells = [[_cell(value) for value in row.values()] for row in table.rows()]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     lines = [heads, *cells]
@@ -163,9 +164,9 @@ def _named(name: str, value: Any) -> list[str]:
 
     plain = to_plain(value)
     if isinstance(plain, Mapping) and plain:
-        return [name, *(f"  {key:<22} {_cell(item)}" for key, item in plain.items())]
+        return [name, *(f"  {visible(key):<22} {_cell(item)}" for key, item in plain.items())]
     if isinstance(plain, list) and plain and all(isinstance(item, str) for item in plain):
-        return [name, *(f"  {visible(item, keeps_lines=False)}" for item in plain)]
+        return [name, *(f"  {visible(item)}" for item in plain)]
     if isinstance(plain, list) and plain and isinstance(plain[0], list):
         return [f"{name:<24} {' x '.join(map(str, _shape(plain)))} numbers"]
     if isinstance(plain, str) and "\n" in plain:
