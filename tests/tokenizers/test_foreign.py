@@ -11,9 +11,10 @@ from oracles import byte_pair
 from oracles.odd_strings import odd_strings
 from unembed.errors import TokenizerError
 from unembed.tokenizers.files import load
-from unembed.tokenizers.foreign import from_llama2c
+from unembed.tokenizers.foreign import from_llama2c, from_merges
 from unembed.tokenizers.training import END, train_bpe
 
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
 TEXT = "the cat sat on the mat. El niño comió año tras año. 깰 때 깨다 🙂🙂 " * 8
 
 
@@ -117,3 +118,16 @@ def test_message_for_files(tmp_path, files, name, message):
         (tmp_path / file).write_text(content)
     with pytest.raises(TokenizerError, match=message):
         load(tmp_path / name)
+
+
+def test_named_specials_and_another_pre_tokenizer():
+    characters = {c: i for i, c in enumerate(byte_pair.byte_characters())}
+    digits = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, BYTE_LEVEL]}
+    merges = [("1", "2"), ("a", "b")]
+    id_of = characters | {"12": 256, "ab": 257, "<go>": 258}
+    plain = from_merges(id_of, merges, where="x")
+    split = from_merges(id_of, merges, specials=["<go>"], pre_tokenizer=digits, where="x")
+    assert plain.encode("ab12").ids == (257, 256)
+    assert split.encode("ab12").ids == (257, id_of["1"], id_of["2"])
+    assert plain.specials == split.specials == {"<go>": 258}
+    assert split.is_lossless

@@ -6,7 +6,7 @@ asks. Next: ../corpora/text.py, where texts to encode come from.
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,36 @@ def from_llama2c(data: bytes, *, where: str) -> PieceTokenizer:
     return PieceTokenizer.from_pieces(model, where=where)
 
 
+def from_merges(
+    id_of: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    *,
+    specials: Collection[str] | None = None,
+    pre_tokenizer: Mapping[str, Any] = _BYTE_LEVEL,
+    config: Mapping[str, Any] | None = None,
+    where: str,
+) -> Tokenizer:
+    """Makes a byte-level BPE tokenizer of a vocabulary and its merges, as GPT-2's files and GGUF hold them.
+
+    Specials are the tokens that no merge makes and that are no byte, unless they are named. `pre_tokenizer` is GPT-2's
+    unless another is given, in the tokenizers library's own description. Raises: TokenizerError as SubwordTokenizer does.
+    """
+    if specials is None:
+        specials = set(id_of) - {a + b for a, b in merges} - set(engine.byte_of_character())
+    plain = {"special": True, "normalized": False, "single_word": False, "lstrip": False, "rstrip": False}
+    values = {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": id_of[name], "content": name} | plain for name in sorted(specials, key=id_of.__getitem__)
+        ],
+        "normalizer": None,
+        "pre_tokenizer": dict(pre_tokenizer),
+        "decoder": _BYTE_LEVEL,
+        "model": {"type": "BPE", "vocab": dict(id_of), "merges": [list(pair) for pair in merges]},
+    }
+    return from_library_json(values, {} if config is None else config, where=where)
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """Reads the folder's tokenizer_config.json, {} if it has none: it names the tokens that open and close a text."""
     path = folder / "tokenizer_config.json"
@@ -128,22 +158,8 @@ def _from_pair(vocabulary: Path, merges: Path) -> Tokenizer:
         raise TokenizerError(
             f"{merges}: {' '.join(broken[0])!r} is no merge; a line holds two tokens with a space between"
         )
-    made = {a + b for a, b in pairs} | set(engine.byte_of_character())
-    added = [
-        {"id": id_of[name], "content": name, "special": True, "normalized": False}
-        | dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
-        for name in id_of
-        if name not in made
-    ]
-    values = {
-        "version": "1.0",
-        "added_tokens": sorted(added, key=lambda token: token["id"]),
-        "normalizer": None,
-        "pre_tokenizer": _BYTE_LEVEL,
-        "decoder": _BYTE_LEVEL,
-        "model": {"type": "BPE", "vocab": id_of, "merges": pairs},
-    }
-    return from_library_json(values, read_config(vocabulary.parent), where=str(vocabulary))
+    tokens = [(a, b) for a, b in pairs]
+    return from_merges(id_of, tokens, config=read_config(vocabulary.parent), where=str(vocabulary))
 
 
 def _llama2c_piece(token_id: int, text: str, score: float) -> tuple[str, float, int]:
