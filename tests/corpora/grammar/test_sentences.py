@@ -9,7 +9,7 @@ import pytest
 
 from unembed.corpora.grammar import LANGUAGES, SIZES, Agreement, grammar
 
-N_WORDS = 20_000
+N_WORDS = 15_000
 
 # Spanish ------------------------------------------------------------------------------------------------------------
 
@@ -163,9 +163,9 @@ def controller_of(item: Agreement, language: str) -> int:
 @pytest.mark.parametrize("size", SIZES)
 def test_questions_have_possible_right_forms_and_impossible_wrong_ones(language, size):
     rules = grammar(language, size)
-    items = rules.long_agreements(seed=3, n=150)
+    items = rules.long_agreements(seed=3, n=80)
     index = {word: i for i, word in enumerate(rules.words)}
-    assert len({(item.prefix, item.feature) for item in items}) == 150
+    assert len({(item.prefix, item.feature) for item in items}) == 80
     for item in items:
         chances = rules.next_probabilities(item.prefix)
         assert item.right
@@ -194,7 +194,7 @@ def test_questions_are_answered_in_sentences_that_the_parser_accepts(language):
             return False
         return True
 
-    for item in mini.long_agreements(seed=4, n=60):
+    for item in mini.long_agreements(seed=4, n=40):
         for forms, expected in ((item.right, True), (item.wrong, False)):
             for form in forms:
                 ways = [" ".join([*item.prefix, form, *ending.split(), "."]) for ending in endings[language]]

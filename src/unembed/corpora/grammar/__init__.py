@@ -5,7 +5,7 @@ remember at each word. Sentences are written by automaton.py, from rules in span
 about distant agreement come from agreement.py. This file puts them together. Next: automaton.py.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -157,10 +157,8 @@ class Grammar:
         column = {value: index for index, value in enumerate(self.labels[label])}
         of_state = np.array([column[value] for value in self.state_labels(label)])
         out = np.zeros((len(words), len(column)))
-        steps = self.automaton.forward(self._ids(words)[None, :], self._prior(start))
-        for pos, step in enumerate(steps):
-            states = self.automaton.class_states[int(step.classes[0])]
-            np.add.at(out[pos], of_state[states], step.belief[0, : len(states)])
+        for pos, (states, belief) in enumerate(self._beliefs(words, start)):
+            np.add.at(out[pos], of_state[states], belief)
         return out
 
     def annotate(self, words: Sequence[str], start: Start = "sentence") -> list[dict[str, str]]:
@@ -169,11 +167,11 @@ class Grammar:
         >>> [word["number"] for word in grammar("es", "mini").annotate("hoy las niñas con el gato están".split())]
         ['-', 'plural', 'plural', 'plural', 'plural', 'plural', 'plural']
         """
-        out: list[dict[str, str]] = [{} for _ in words]
-        for label, values in self.labels.items():
-            for described, chances in zip(out, self.posterior(words, label, start), strict=True):
-                possible = np.flatnonzero(chances > 0)
-                described[label] = values[possible[0]] if len(possible) == 1 else "?"
+        of_state = {label: self.state_labels(label) for label in self.labels}
+        out: list[dict[str, str]] = []
+        for states, belief in self._beliefs(words, start):
+            possible = {label: {values[state] for state in states[belief > 0]} for label, values in of_state.items()}
+            out.append({label: values.pop() if len(values) == 1 else "?" for label, values in possible.items()})
         return out
 
     def long_agreements(
@@ -199,6 +197,14 @@ class Grammar:
 
     def _prior(self, start: Start) -> Float64[np.ndarray, " state"]:
         return self.automaton.start_prior if start == "sentence" else self.automaton.stationary_prior
+
+    def _beliefs(
+        self, words: Sequence[str], start: Start
+    ) -> Iterator[tuple[Int64[np.ndarray, " state"], Float64[np.ndarray, " state"]]]:
+        """The states that each word may come from, and how probable each is after the words up to it."""
+        for step in self.automaton.forward(self._ids(words)[None, :], self._prior(start)):
+            states = self.automaton.class_states[int(step.classes[0])]
+            yield states, step.belief[0, : len(states)]
 
     @cached_property
     def _id_of(self) -> dict[str, int]:
