@@ -1,5 +1,6 @@
 """`unembed tokenize`: a text as ids, tokens and spans, or the same text by every kind of tokenizer."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def command(
     path = Path(model)
     tokenizer = files.load(path / "tokenizer.json" if path.is_dir() else path)
     if text == "-":
-        text = click.get_text_stream("stdin", encoding="utf-8", errors="strict").read()
+        text = sys.stdin.read()
     encoding = tokenizer.encode(text, parse_specials=specials)
     tokens = [tokenizer.token_text(i) for i in encoding.ids]
     tables: dict[str, Table] = {}
