@@ -40,7 +40,7 @@ def write_report(
         "data": _data(description.get("data", {})),
         "seed": str(description["config"]["seed"]),
     }
-    title = view.folder.path.resolve().name
+    title = catalogue.text("page.title", language, name=view.folder.path.resolve().name)
     page = build(title=title, sections=sections, lang=language, facts=facts, command=description.get("command", ""))
     if out is None:
         view.folder.write_text(REPORT, page)
