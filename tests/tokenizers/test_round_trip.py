@@ -45,7 +45,7 @@ def test_property_here(lossless):
 
 @pytest.mark.slow
 def test_property_a_hundred_thousand_strings_in_another_process(lossless, tmp_path):
-    assert run_in_another_process(lossless, 25_000, tmp_path) == ""
+    assert run_in_another_process(lossless, 100_000, tmp_path) == ""
 
 
 @pytest.mark.long
