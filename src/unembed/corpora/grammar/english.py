@@ -77,8 +77,8 @@ def mini() -> Lexicon:
         reflexive_verbs=_by_form("see wash help"),
         relatives={},
         pronoun_share=0.3,
-        more_share=0.35,
-        be_share=0.25,
+        more_share=0.4,
+        be_share=0.2,
         transitive_share=0.0,
         possessive_share=0.0,
     )
