@@ -77,7 +77,7 @@ def _config() -> RunConfig:
         model=preset("mini-gpt").spec,
         init=Gpt2Init(std=0.02),
         training=TrainingConfig(
-            steps=2000,
+            steps=1200,
             batch_size=32,
             accumulate=1,
             optimizer=AdamWConfig(beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.01),
@@ -85,9 +85,9 @@ def _config() -> RunConfig:
             clip_norm=1.0,
             dropout=0.0,
             log_every=20,
-            eval_every=250,
-            checkpoint_every=250,
-            keep_every=500,
+            eval_every=150,
+            checkpoint_every=150,
+            keep_every=300,
             compile=False,
         ),
     )
