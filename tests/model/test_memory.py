@@ -191,17 +191,18 @@ def test_property_switches_save_what_they_promise():
     spec = preset("gpt2").spec
     shape = TrainingShape(batch_size=8, context_length=1024)
     plain = training_memory(spec, shape)
-    chunked = training_memory(spec, replace(shape, loss_chunk=256))
-    # what a chunk holds, and the two gradients that grow meanwhile
-    assert chunked.loss == plain.loss * 256 // 8192 + (50_257 + 8192) * 768 * 4 + (8192 - 256) * 8
-    both = training_memory(spec, replace(shape, loss_chunk=256, checkpoints_blocks=True))
+    chunked = training_memory(spec, replace(shape, scores_at_once=1 << 23))
+    # the gradients of table and stream twice: as made beside the buffer, and as scaled
+    assert chunked.loss == 2 * (50_257 + 8192) * 768 * 4 + 8192 * 8
+    assert chunked.activations["head"] == plain.activations["head"] - 8192 * 768 * 4
+    whole = training_memory(spec, replace(shape, scores_at_once=10**12))
+    assert whole.loss == (8192 * 50_257 + (50_257 + 8192) * 768) * 4 + 8192 * 8
+    both = training_memory(spec, replace(shape, scores_at_once=1 << 23, checkpoints_blocks=True))
     assert both.activations["stream"] == 12 * 8192 * 768 * 4
     assert both.activations["mlp"] == both.activations["attention"] == 0
     assert both.peak < chunked.peak < plain.peak
     piled = training_memory(spec, replace(shape, accumulates=True))
     assert piled.peak == plain.peak + plain.gradients
-    # a chunk larger than the batch is the batch
-    assert training_memory(spec, replace(shape, loss_chunk=10**9)).loss == chunked.loss + 3 * (8192 - 256) * 50_257 * 4
 
 
 def test_estimating_the_largest_allocates_nothing():
@@ -214,7 +215,7 @@ def test_estimating_the_largest_allocates_nothing():
     [
         ({"batch_size": 0}, "training shape: batch_size is 0; it must be at least 1"),
         ({"context_length": -1}, "training shape: context_length is -1"),
-        ({"loss_chunk": 0}, "training shape: loss_chunk is 0"),
+        ({"scores_at_once": 0}, "training shape: scores_at_once is 0"),
         ({"dtype": "int4"}, r"training shape: Invalid enum value 'int4' - at `\$.dtype`"),
         ({"optimizer": "lion"}, "training shape: Invalid enum value 'lion'"),
     ],
@@ -233,7 +234,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from unembed.model.check import from_plain
 from unembed.model.init import Gpt2Init, build
-from unembed.objectives import next_token_loss
+from unembed.objectives import chunked_next_token_loss, next_token_loss
 from unembed.optim.adamw import AdamWConfig, make_adamw
 
 class Again(torch.nn.Module):
@@ -259,13 +260,18 @@ ids = torch.randint(0, model.spec.embedding.vocab_size, (task["batch_size"], tas
 for step in range(task["steps"]):
     if not task["accumulates"]:
         optimizer.zero_grad(set_to_none=True)
-    next_token_loss(model(ids), ids).mean().backward()
+    if task["scores_at_once"] is None:
+        loss = next_token_loss(model(ids), ids)
+    else:
+        loss = chunked_next_token_loss(model, model.hidden(ids), ids, scores_at_once=task["scores_at_once"])
+    loss.mean().backward()
+    del loss
     optimizer.step()
 print(status("VmHWM:") - before)
 """
 
 SHAPES = {
-    "vocabulary": (gpt_spec(vocab_size=32_000, context_length=256, d_model=256, n_layers=2, n_heads=4), 4, 256),
+    "vocabulary": (gpt_spec(vocab_size=50_257, context_length=256, d_model=192, n_layers=2, n_heads=4), 3, 256),
     "activations": (gpt_spec(vocab_size=512, context_length=256, d_model=256, n_layers=8, n_heads=4), 12, 256),
     "weights": (gpt_spec(vocab_size=4_000, context_length=64, d_model=768, n_layers=4, n_heads=12), 1, 64),
     "llama": (llama_spec(Size(8_000, 384, 6, 6, 2, 64, 1_024, 256, True), eps=1e-5, theta=1e4), 6, 256),
@@ -282,6 +288,7 @@ def growth(spec: TransformerSpec, shape: TrainingShape, *, steps: int, **environ
         "context_length": shape.context_length,
         "checkpoints_blocks": shape.checkpoints_blocks,
         "accumulates": shape.accumulates,
+        "scores_at_once": shape.scores_at_once,
         "steps": steps,
     }
     done = subprocess.run(
@@ -306,14 +313,26 @@ def test_process_grows_as_estimated(name):
     assert training_memory(spec, shape).process_peak == pytest.approx(measured, rel=0.15)
 
 
+@pytest.fixture(scope="module")
+def own() -> int:
+    """What torch's own code and buffers take with the first step: a model far too small to matter."""
+    small = gpt_spec(vocab_size=64, context_length=64, d_model=64, n_layers=1, n_heads=4)
+    return growth(small, TrainingShape(batch_size=2, context_length=64), steps=2, MALLOC_MMAP_THRESHOLD_="65536")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("switches", [{}, {"checkpoints_blocks": True}, {"accumulates": True}], ids=str)
-@pytest.mark.parametrize("name", SHAPES)
-def test_tensors_take_what_is_estimated(name, switches):
+@pytest.mark.parametrize(
+    ("name", "switches"),
+    [
+        *((name, {}) for name in SHAPES),
+        ("activations", {"checkpoints_blocks": True}),
+        ("weights", {"accumulates": True}),
+        ("vocabulary", {"scores_at_once": 1 << 22}),
+    ],
+)
+def test_tensors_take_what_is_estimated(name, switches, own):
     """With freed pieces given back at once, and less torch's own memory, the peak is that of the tensors."""
     spec, batch_size, context_length = SHAPES[name]
     shape = TrainingShape(batch_size=batch_size, context_length=context_length, **switches)
-    small = gpt_spec(vocab_size=64, context_length=64, d_model=64, n_layers=1, n_heads=4)
-    own = growth(small, TrainingShape(batch_size=2, context_length=64), steps=2, MALLOC_MMAP_THRESHOLD_="65536")
     measured = growth(spec, shape, steps=3, MALLOC_MMAP_THRESHOLD_="65536") - own
-    assert training_memory(spec, shape).peak == pytest.approx(measured, rel=0.06)
+    assert training_memory(spec, shape).peak == pytest.approx(measured, rel=0.08)

@@ -11,7 +11,7 @@ import msgspec
 
 from unembed.errors import SpecError
 from unembed.model.counts import BYTES_PER_NUMBER, TensorInfo, count, tensors
-from unembed.model.kept import FLOAT32, Batch, kept_by_block, kept_by_embedding, kept_by_head, vector_bytes
+from unembed.model.kept import FLOAT32, INT64, Batch, kept_by_block, kept_by_embedding, kept_by_head, vector_bytes
 from unembed.model.spec import Block, GatedMlp, TransformerSpec
 
 # Moments that an optimizer keeps for each parameter, in the parameter's own number type.
@@ -29,7 +29,7 @@ class TrainingShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     batch_size, context_length   of one micro-batch; every position is real and has a target
     dtype                 of weights, gradients, states and activations; the loss works in float32 all the same
-    loss_chunk            tokens whose logits exist at once; None is the plain loss, which holds those of all tokens
+    scores_at_once        logits that the chunked loss holds, cut over tokens; None is the plain loss, which holds all
     checkpoints_blocks    keep only what enters each block, and run the block again in the backward pass
     accumulates           the gradients of earlier micro-batches are there while this one runs
     """
@@ -38,7 +38,7 @@ class TrainingShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     context_length: int
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     optimizer: Literal["sgd", "momentum", "adamw"] = "adamw"
-    loss_chunk: int | None = None
+    scores_at_once: int | None = None
     checkpoints_blocks: bool = False
     accumulates: bool = False
 
@@ -97,7 +97,8 @@ def training_memory(spec: TransformerSpec, shape: TrainingShape) -> TrainingMemo
         activations[part] = 0 if shape.checkpoints_blocks else sum(block[part] for block in blocks)
     if shape.checkpoints_blocks:
         activations["stream"] = spec.n_layers * entering
-    activations["head"] = kept_by_head(spec, batch)
+    # the chunked loss has used what enters the last product, and keeps its gradient instead
+    activations["head"] = kept_by_head(spec, batch) - (0 if shape.scores_at_once is None else entering)
 
     loss = _loss(spec, shape, batch)
     held = weights + states + (weights if shape.accumulates else 0)
@@ -123,18 +124,19 @@ def training_memory(spec: TransformerSpec, shape: TrainingShape) -> TrainingMemo
 def _loss(spec: TransformerSpec, shape: TrainingShape, batch: Batch) -> int:
     """Log-probabilities, their gradient and the logits' gradient at once; later the logits' and the table's.
 
-    In chunks, the table's gradient and that of what enters the head grow while the logits of one chunk exist.
+    The chunked loss makes the gradients of the table and of what enters the head beside one buffer of scores, and scales
+    them into new ones when the loss turns back. The targets are there in both.
     """
-    n_tokens = batch.batch_size * batch.context_length
     vocab_size, d_model = spec.embedding.vocab_size, spec.embedding.d_model
-    at_once = n_tokens if shape.loss_chunk is None else min(shape.loss_chunk, n_tokens)
-    logits = at_once * vocab_size * FLOAT32
-    capped = at_once * vocab_size * batch.number_bytes if spec.head.softcap is not None else 0
-    gradients = (vocab_size + n_tokens) * d_model * batch.number_bytes
-    targets = 8 * n_tokens
-    if shape.loss_chunk is not None:
-        return 3 * logits + capped + gradients + targets
-    return max(3 * logits, logits + gradients) + capped + targets
+    n_tokens, is_capped = batch.n_tokens, spec.head.softcap is not None
+    gradients = (vocab_size + n_tokens) * d_model
+    if shape.scores_at_once is not None:
+        buffer = min(n_tokens, max(1, shape.scores_at_once // vocab_size)) * vocab_size * (2 if is_capped else 1)
+        return FLOAT32 * (gradients + max(buffer, gradients)) + INT64 * n_tokens
+    logits = n_tokens * vocab_size
+    capped = logits * batch.number_bytes if is_capped else 0
+    plain = max(3 * logits * FLOAT32, logits * FLOAT32 + gradients * batch.number_bytes)
+    return plain + capped + INT64 * n_tokens
 
 
 def _highest_block(spec: TransformerSpec, shape: TrainingShape, batch: Batch, kept: list[int]) -> tuple[int, int]:
@@ -150,7 +152,7 @@ def _highest_block(spec: TransformerSpec, shape: TrainingShape, batch: Batch, ke
     below = spec.n_layers * entering if shape.checkpoints_blocks else sum(kept)
     highest, largest = 0, 0
     for layer in reversed(range(spec.n_layers)):
-        again = kept[layer] if shape.checkpoints_blocks else 0
+        again = kept[layer] - entering if shape.checkpoints_blocks else 0
         workspace = again + _turning_back(spec.blocks[layer], spec.embedding.d_model, batch)
         highest, largest = max(highest, done + below + workspace), max(largest, workspace)
         below -= entering if shape.checkpoints_blocks else kept[layer]
@@ -176,7 +178,7 @@ def _check(shape: TrainingShape) -> None:
         msgspec.convert(msgspec.to_builtins(shape), TrainingShape)
     except msgspec.ValidationError as error:
         raise SpecError(f"training shape: {error}") from error
-    for name in ("batch_size", "context_length", "loss_chunk"):
+    for name in ("batch_size", "context_length", "scores_at_once"):
         value = getattr(shape, name)
         if value is not None and value < 1:
             raise SpecError(f"training shape: {name} is {value}; it must be at least 1")
