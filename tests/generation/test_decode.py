@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from oracles.specs import ROTARY, SCALINGS, base, changed
 from small import small_model
@@ -311,3 +312,27 @@ def test_messages(changes, options, error, message):
     given = {"prompts": [[1]], "n_tokens": 3, "sampling": GREEDY, "seeds": [0]} | options
     with pytest.raises(error, match=message):
         generate_ids(small_model(changed(base(), **changes)), given.pop("prompts"), **given)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", ["learned", pytest.param("rotary", marks=pytest.mark.slow)])
+def test_compiled_blocks_are_compiled_twice_for_any_depth_and_never_after_the_third_token(name):
+    """A15c: one graph for the prompt and one for single tokens, shared by all layers; 50 tokens add none."""
+    changes = {"context_length": 64}
+    if name == "learned":
+        changes["embedding__position"] = {"type": "learned", "n_rows": 64, "offset": 0}
+    deep = changed({**base(n_layers=9), "embedding": SPECS[name]["embedding"]}, **changes)
+    for block in deep["blocks"]:
+        block["attention"] = SPECS[name]["blocks"][0]["attention"]
+    model = small_model(deep)
+    (plain,) = generate_ids(model, [[1, 2, 3]], n_tokens=50, sampling=GREEDY, seeds=[0])
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    for block in model.blocks:
+        block.compile(backend=counter)
+    text = Continuation(prompt_ids=[1, 2, 3])
+    steps = stream_ids(model, [text], n_tokens=50, sampling=GREEDY, seeds=[0])
+    counts = [counter.frame_count for _ in steps]
+    torch._dynamo.reset()
+    assert counts[2:] == [2] * 48
+    assert text.ids == plain.ids

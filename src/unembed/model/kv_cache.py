@@ -50,14 +50,9 @@ class KvCache:
         self.is_real[:, new] = True if mask is None else mask
         self.has_padding = self.has_padding or (mask is not None and not bool(mask.all()))
 
-    def extend(
-        self, layer: int, k: Float[Tensor, "batch kv_head pos d_head"], v: Float[Tensor, "batch kv_head pos d_head"]
-    ) -> tuple[Float[Tensor, "batch kv_head key_pos d_head"], Float[Tensor, "batch kv_head key_pos d_head"]]:
-        """Writes one layer's new keys and values, and gives all of them, old and new."""
-        end = self.length + k.shape[2]
-        self._keys[layer][:, :, self.length : end] = k.detach()
-        self._values[layer][:, :, self.length : end] = v.detach()
-        return self._keys[layer][:, :, :end], self._values[layer][:, :, :end]
+    def layer(self, layer: int) -> "LayerCache":
+        """One layer's part, for the coming forward."""
+        return LayerCache(self._keys[layer], self._values[layer], self.length)
 
     def advance(self, n_new: int) -> None:
         """Moves on past the tokens of this forward; the transformer calls it once, after the last layer."""
@@ -69,13 +64,21 @@ class KvCache:
 
 
 class LayerCache:
-    """One layer's view of the cache: all that attention needs to know about it."""
+    """One layer's part of the cache in one forward. It knows no layer number: to a compiler all layers look the same."""
 
-    def __init__(self, cache: KvCache, layer: int) -> None:
-        self._cache, self._layer = cache, layer
+    def __init__(
+        self,
+        keys: Float[Tensor, "batch kv_head key_pos d_head"],
+        values: Float[Tensor, "batch kv_head key_pos d_head"],
+        length: int,
+    ) -> None:
+        self._keys, self._values, self._length = keys, values, length
 
     def extend(
         self, k: Float[Tensor, "batch kv_head pos d_head"], v: Float[Tensor, "batch kv_head pos d_head"]
     ) -> tuple[Float[Tensor, "batch kv_head key_pos d_head"], Float[Tensor, "batch kv_head key_pos d_head"]]:
-        """As KvCache.extend, for this layer."""
-        return self._cache.extend(self._layer, k, v)
+        """Writes new keys and values after those that are there, and gives all of them, old and new."""
+        end = self._length + k.shape[2]
+        self._keys[:, :, self._length : end] = k.detach()
+        self._values[:, :, self._length : end] = v.detach()
+        return self._keys[:, :, :end], self._values[:, :, :end]

@@ -18,7 +18,7 @@ from unembed.model.block import BlockModule
 from unembed.model.check import check
 from unembed.model.embed import Embed
 from unembed.model.head import Head
-from unembed.model.kv_cache import KvCache, LayerCache
+from unembed.model.kv_cache import KvCache
 from unembed.model.masks import Keys, visibility
 from unembed.model.norms import make_norm
 from unembed.model.positions.learned import check_length
@@ -96,7 +96,7 @@ class Transformer(nn.Module):
         views = [visibility(rule, keys, resid.dtype) for rule in self._rules]
         tables = [_tables(rule, positions, n_tokens, resid.dtype) for rule in self._rules]
         for layer, (block, rule) in enumerate(zip(self.blocks, self._rule_of_layer, strict=True)):
-            layer_cache = None if cache is None else LayerCache(cache, layer)
+            layer_cache = None if cache is None else cache.layer(layer)
             resid = block(resid, views[rule], tables[rule], layer_cache, tap.inside(layer), attention, dropout)
         if cache is not None:
             cache.advance(ids.shape[1])
