@@ -1,0 +1,68 @@
+"""`unembed report`: one file, where and in which language it was asked for."""
+
+import shutil
+
+import pytest
+
+from commands import run
+from unembed.report import write
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """The two analyses that run no model: what is written where does not hang on the rest."""
+    kept = tuple(analysis for analysis in write.ANALYSES if analysis.name in ("loss", "parameters"))
+    assert len(kept) == 2
+    monkeypatch.setattr(write, "ANALYSES", kept)
+
+
+@pytest.mark.slow
+def test_report_of_a_run_on_a_text_has_every_section(here, trained):
+    own = here / "own"
+    shutil.copytree(trained, own)
+    done = run("report", own, "--format", "json")
+    assert done.code == 0, done
+    page = (own / "report.html").read_text(encoding="utf-8")
+    sections = [analysis.name.replace("_", "-") for analysis in write.ANALYSES if analysis.name != "agreement"]
+    assert [name for name in sections if f'<section id="{name}"' not in page] == []
+    assert "agreement-title" not in page
+    assert len(page.encode()) < 2 * 2**20
+
+
+def test_report_goes_into_the_run_and_its_path_is_told(here, trained, brief):
+    own = here / "own"
+    shutil.copytree(trained, own)
+    done = run("report", own, "--format", "json")
+    assert done.code == 0, done
+    assert done.json == {"report": str(own / "report.html")}
+    page = (own / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "Where its numbers are" in page
+    assert "unembed train" in page
+
+
+@pytest.mark.parametrize("lang", ["es", "ko"])
+def test_language_is_chosen_by_option_or_environment(here, trained, brief, lang, monkeypatch):
+    done = run("report", trained, "--lang", lang, "-o", "by-option.html", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    monkeypatch.setenv("LANG", f"{lang}_XX.UTF-8")
+    monkeypatch.delenv("LC_ALL", raising=False)
+    monkeypatch.delenv("LC_MESSAGES", raising=False)
+    assert run("report", trained, "-o", "deep/er/by-environment.html").code == 0
+    pages = [here / "by-option.html", here / "deep" / "er" / "by-environment.html"]
+    assert f'<html lang="{lang}"' in pages[0].read_text(encoding="utf-8")
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+
+
+def test_a_folder_in_the_place_of_the_page_is_refused(here, trained, brief):
+    done = run("report", trained, "-o", here)
+    assert done.code == 3
+    assert "Is a directory" in done.err
+
+
+def test_a_run_without_a_checkpoint_has_nothing_to_report(here, trained):
+    (here / "run").mkdir()
+    (here / "run" / "run.json").write_bytes((trained / "run.json").read_bytes())
+    done = run("report", "run")
+    assert done.code == 3
+    assert "has no complete checkpoint yet" in done.err
