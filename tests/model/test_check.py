@@ -259,6 +259,7 @@ def test_no_field_has_a_default():
         ("[]", "Expected `object`, got `array`"),
         ("null", "Expected `object`, got `null`"),
         (b'{"\xff": 1}', "codec can't decode"),
+        ("[" * 200_000, "maximum recursion depth exceeded"),
     ],
 )
 def test_text_that_is_no_spec_is_refused(text, message):
@@ -271,6 +272,13 @@ def test_text_that_is_no_spec_is_refused(text, message):
 def test_number_too_large_for_a_float_is_refused():
     text = json.dumps(base()).replace('"score_scale": 0.4', '"score_scale": 1e999')
     with pytest.raises(SpecError, match="score_scale is inf; it must be finite"):
+        from_json(text)
+
+
+@pytest.mark.parametrize("digits", [30, 400])
+def test_integer_beyond_64_bits_is_refused(digits):
+    text = json.dumps(base()).replace('"context_length": 12', '"context_length": 1' + "0" * digits)
+    with pytest.raises(SpecError, match=r"context_length is 10000000000000000000...; it must be below 2\*\*63"):
         from_json(text)
 
 

@@ -38,7 +38,7 @@ def from_json(text: str | bytes) -> TransformerSpec:
     """Reads a spec from JSON. Raises: SpecError on bad JSON, a repeated or unknown key, a wrong type or a broken rule."""
     try:
         plain = json.loads(text, object_pairs_hook=_refuse_repeats, parse_constant=_refuse_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"model spec: {error}. Expected the JSON that `to_json` writes.") from error
     return from_plain(plain)
 
@@ -80,7 +80,9 @@ def _numbers(spec: Spec, where: str) -> Iterator[str]:
                     yield from _numbers(item, f"{path}.{index}.")
         elif isinstance(value, int | float) and not isinstance(value, bool):
             lowest_is_zero = name in _MAY_BE_ZERO
-            if not math.isfinite(value):
+            if abs(value) >= 2**63 and isinstance(value, int):
+                yield f"{path} is {str(value)[:20]}...; it must be below 2**63"
+            elif not math.isfinite(value):
                 yield f"{path} is {value}; it must be finite"
             elif value < 0 or (value == 0 and not lowest_is_zero):
                 yield f"{path} is {value}; it must be {'at least 0' if lowest_is_zero else 'above 0'}"
