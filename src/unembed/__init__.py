@@ -6,6 +6,7 @@
     unembed.generate(model, "to be", tokens=50, temperature=0.8, seed=1).text
     unembed.lens(model, "to be")                  # a Result: .tables, .to_dict(), shown in a notebook
     unembed.count("gpt2").parameters
+    unembed.write_report("runs/tour", lang="es")
 
 Names are imported when they are first used, so `import unembed` is instant and loads no torch. The way of a token
 through the package is told in docs/walk.md; the next file to read is python.py, where these functions stand.
@@ -15,9 +16,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unembed.python import count, generate, lens, load, report, train
+    from unembed.python import count, generate, lens, load, train, write_report
 
-__all__ = ["count", "generate", "lens", "load", "report", "train"]
+# A name that is also a folder here would turn into that folder once it is imported: so `write_report`, not `report`.
+__all__ = ["count", "generate", "lens", "load", "train", "write_report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,7 @@ from unembed.checkpoints.run_folder import RunFolder
 from unembed.corpora.grammar import Grammar, grammar
 from unembed.corpora.grammar.agreement import sentences
 from unembed.corpora.shards import TokenShards
-from unembed.errors import RunError
+from unembed.errors import InputError, RunError
 from unembed.generation.sampling import GREEDY, Sampling
 from unembed.generation.texts import continue_text, prompt_ids
 from unembed.geometry.projections import token_map
@@ -202,8 +202,13 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis(name="samples", make=samples),
     Analysis(name="parameters", make=parameters),
     Analysis(name="lens", make=lens),
-    Analysis(name="token_map", make=token_space),
+    Analysis(name="token_map", make=token_space, applies=lambda run: _has_a_plane(run)),
 )
+
+
+def _has_a_plane(run: RunView) -> bool:
+    """Whether the table is large enough to be seen as a plane; a text of one letter makes a table of one row."""
+    return min(run.tokenizer.vocab_size, run.model().spec.embedding.d_model) >= 2
 
 
 def _parts_of_speech(rules: Grammar) -> dict[str, str]:
@@ -217,5 +222,16 @@ def _parts_of_speech(rules: Grammar) -> dict[str, str]:
 
 
 def _opening(run: RunView) -> str:
-    """What a sample begins with: nothing, or for the grammar the end of the sentence before."""
-    return "." if run.learns_grammar else ""
+    """What a sample begins with: nothing, or for the grammar the end of the sentence before.
+
+    A text without breaks or spaces, such as a DNA sequence, has no token that nothing could be read as: it begins as the
+    text that was learnt does.
+    """
+    if run.learns_grammar:
+        return "."
+    try:
+        prompt_ids(run.tokenizer, "")
+    except InputError:
+        shards = TokenShards.open(run.folder.path / "data", verifies=False)
+        return run.tokenizer.decode([int(shards.train.ids[0])])
+    return ""

@@ -67,6 +67,8 @@ def generate(
     sampling = Sampling(
         temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
     )
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"seed is {seed}; it must lie between 0 and 2**63 - 1")
     if past_context not in ("slide", "stop"):
         raise UsageError(f"past_context is {past_context!r}; it must be 'slide' or 'stop'")
     return continue_text(
@@ -119,8 +121,8 @@ def count(model: str | Path) -> Counts:
     return counts.count(spec_of_model(model))
 
 
-def report(run: str | Path, out: str | Path | None = None, *, lang: str | None = None) -> Path:
+def write_report(run: str | Path, out: str | Path | None = None, *, lang: str | None = None) -> Path:
     """Writes the report of a run as one HTML file (report.html in the run, unless `out` is given). Raises: RunError."""
-    from unembed.report.write import write_report
+    from unembed.report import write
 
-    return write_report(run, out, lang=lang)
+    return write.write_report(run, out, lang=lang)
