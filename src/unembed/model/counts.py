@@ -2,7 +2,7 @@
 
 Nothing is allocated and torch is not imported, so counting GPT-3 takes no longer than counting a toy. The list made by
 `tensors` is the only one: init.py gives each of its entries a starting scale, a test holds it against the modules, and
-checkpoints are accounted for with it. The next file to read is taps.py, or flops.py for what a forward pass costs.
+checkpoints are accounted for with it. The next file to read is taps.py, or ../planning/flops.py for costs.
 """
 
 import math

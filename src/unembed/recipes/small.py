@@ -17,7 +17,7 @@ from unembed.corpora.shards import TokenShards
 from unembed.corpora.text import Reading, ReadReport, TextReader
 from unembed.errors import UsageError
 from unembed.model.counts import count
-from unembed.model.flops import flops
+from unembed.planning.flops import flops
 from unembed.model.init import ZeroOutInit
 from unembed.model.spec import (
     Attention,

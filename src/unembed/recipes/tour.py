@@ -77,7 +77,7 @@ def _config() -> RunConfig:
         model=preset("mini-gpt").spec,
         init=Gpt2Init(std=0.02),
         training=TrainingConfig(
-            steps=1200,
+            steps=1800,
             batch_size=32,
             accumulate=1,
             optimizer=AdamWConfig(beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.01),

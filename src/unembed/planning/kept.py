@@ -4,7 +4,7 @@ The functions follow the files of this folder line by line (embed, block, norms,
 its input, a LayerNorm its input and two numbers a vector, an RMSNorm its input, one number a vector, and what its gain
 multiplies; fused attention keeps q, k, v, its output and a log-sum-exp; an activation its input or its output. A tensor
 that two steps keep is one tensor. A test holds the sums against what torch really keeps, to the byte in float32. The
-next file to read is taps.py.
+next file to read is flops.py.
 """
 
 from typing import NamedTuple

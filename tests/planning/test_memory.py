@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from unembed.errors import SpecError
 from unembed.model.init import Gpt2Init, build
-from unembed.model.kept import Batch, kept_by_block, kept_by_embedding, kept_by_head
-from unembed.model.memory import TrainingShape, training_memory, weight_bytes
+from unembed.planning.kept import Batch, kept_by_block, kept_by_embedding, kept_by_head
+from unembed.planning.memory import TrainingShape, training_memory, weight_bytes
 from unembed.model.presets import preset
 from unembed.model.presets.gemma import Size as GemmaSize
 from unembed.model.presets.gemma import gemma2_spec, gemma3_spec

@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from unembed.errors import SpecError
 from unembed.model.counts import count
-from unembed.model.flops import flops, keys_seen, rules
+from unembed.planning.flops import flops, keys_seen, rules
 from unembed.model.init import Gpt2Init, build
 from unembed.model.presets import preset
 from unembed.model.presets.gpt import gpt_spec

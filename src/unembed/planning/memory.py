@@ -11,7 +11,7 @@ import msgspec
 
 from unembed.errors import SpecError
 from unembed.model.counts import BYTES_PER_NUMBER, TensorInfo, count, tensors
-from unembed.model.kept import FLOAT32, INT64, Batch, kept_by_block, kept_by_embedding, kept_by_head, vector_bytes
+from unembed.planning.kept import FLOAT32, INT64, Batch, kept_by_block, kept_by_embedding, kept_by_head, vector_bytes
 from unembed.model.spec import Block, GatedMlp, TransformerSpec
 
 # Moments that an optimizer keeps for each parameter, in the parameter's own number type.
