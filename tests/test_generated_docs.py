@@ -21,9 +21,14 @@ def load_generator():
 generate = load_generator()
 
 
+@pytest.fixture(scope="module")
+def stale():
+    return generate.stale()
+
+
 @pytest.mark.parametrize("name", generate.PAGES)
-def test_page_is_up_to_date(name):
-    assert name not in generate.stale(), f"docs/{name} is stale; run `make docs`"
+def test_page_is_up_to_date(name, stale):
+    assert name not in stale, f"docs/{name} is stale; run `make docs`"
 
 
 def test_every_generated_page_has_its_line():
@@ -71,3 +76,34 @@ def test_cli_page_holds_every_visible_command():
 
 def test_bars_in_cells_do_not_make_columns():
     assert list(generate.markdown_table(("a",), iter([("x|y",)]))) == ["| a |", "|---|", "| x\\|y |"]
+
+
+def test_cli_page_shows_both_ways_to_ask_for_help():
+    page = generate.PAGES["cli.md"]()
+    assert page.count("-h, --help") == 1 + len(generate.cli.list_commands(click.Context(generate.cli)))
+
+
+def test_taps_page_has_every_name_with_its_axes_and_the_file_that_calls_it():
+    from unembed.model.taps import tap_names
+
+    page = generate.taps_page()
+    names = {
+        name.replace("blocks.0.", "blocks.*.")
+        for variant in ("", *generate.TAP_VARIANTS)
+        for name in tap_names(generate.tap_spec(variant))
+    }
+    rows = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+    assert set(rows) == names
+    assert rows["blocks.*.attn_scores"] == (
+        "| `blocks.*.attn_scores` | [batch, head, pos, key_pos] | `model/attention.py` | explicit path only |"
+    )
+    assert rows["pos_embed"].endswith("| with added positions |")
+    assert rows["blocks.*.resid_mid"].endswith("| not with parallel blocks |")
+    assert all(".py` |" in row for row in rows.values())
+
+
+def test_every_axis_of_the_taps_page_has_a_size_of_its_own():
+    from unembed.model.axes import AXES
+
+    assert len(set(generate.AXIS_SIZES.values()) | {1}) == len(generate.AXIS_SIZES) + 1
+    assert set(generate.AXIS_SIZES) == set(AXES) - {"layer"}
