@@ -42,9 +42,12 @@ SPECS["window_per_layer"]["blocks"][1]["attention"]["sees"]["window"] = None
 # Enough to meet each way of computing a position and a mask; `make test-slow` tries the others too.
 QUICK = ("learned", "rotary_window_grouped", "alibi_window")
 EVERY_SPEC = [
-    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in [*SPECS, "rotary_dynamic"]
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+    for name in [*SPECS, "rotary_dynamic", "token_dropout"]
 ]
 DYNAMIC = changed(base(), block__attention__position={**ROTARY, "scaling": SCALINGS["dynamic"]})
+DROPPING = changed(base(), embedding__token_dropout={"mask_id": 4, "trained_share": 0.12}, embedding__position=LEARNED)
+UNCACHED = {"rotary_dynamic": DYNAMIC, "token_dropout": DROPPING}
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3], [8, 9, 7, 9, 3, 2, 3, 8, 4, 6]])
 
@@ -134,8 +137,9 @@ def test_cache_messages():
     with pytest.raises(ShapeError, match="cache: made for 2 sequences, got 1"):
         model(IDS[:1, :1], cache=cache)
     assert cache.length == 3  # neither refusal has moved it
-    with pytest.raises(SpecError, match="cached keys would be wrong; run without a cache"):
-        small_model(DYNAMIC)(IDS, cache=cache)
+    for plain in (DYNAMIC, DROPPING):
+        with pytest.raises(SpecError, match="cached keys would be wrong; run without a cache"):
+            small_model(plain)(IDS[:, :1], cache=cache)
 
 
 # --- A14b: in a batch and alone ---------------------------------------------------------------------------
@@ -177,7 +181,7 @@ def test_prompts_of_unequal_length_equal_each_alone(name):
 @pytest.mark.parametrize("name", EVERY_SPEC)
 def test_generated_texts_are_the_same_alone_and_in_a_batch(name):
     """Same seed, same ids and log-probabilities, past the context too: it holds 12 tokens, and 20 are made."""
-    model = small_model(DYNAMIC if name == "rotary_dynamic" else SPECS[name])
+    model = small_model({**SPECS, **UNCACHED}[name])
     options = {"n_tokens": 20, "sampling": Sampling(temperature=1.5)}
     together = generate_ids(model, PROMPTS, seeds=[3, 4, 5], **options)
     for prompt, seed, text in zip(PROMPTS, (3, 4, 5), together, strict=True):
@@ -214,7 +218,7 @@ def by_hand(model, prompt, n_tokens):
 @pytest.mark.parametrize("prompt", [[5], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8], list(range(13)) * 2], ids=len)
 def test_oracle_greedy_text_past_the_context(name, prompt):
     """One id, a full context and a prompt twice as long as the context: the slide rule, against uncached forwards."""
-    model = small_model(DYNAMIC if name == "rotary_dynamic" else SPECS[name])
+    model = small_model({**SPECS, **UNCACHED}[name])
     (text,) = generate_ids(model, [prompt], n_tokens=16, sampling=GREEDY, seeds=[0])
     ids, logprobs, n_slides = by_hand(model, prompt, 16)
     assert text.ids == ids

@@ -123,8 +123,12 @@ class Transformer(nn.Module):
 
     @property
     def can_cache(self) -> bool:
-        """False where old keys change as a text grows (rotary positions with dynamic scaling), so none can be kept."""
-        return not any(isinstance(_scaling(block.attention), DynamicScaling) for block in self.spec.blocks)
+        """False where old keys change as a text grows, so none can be kept.
+
+        Dynamic rotary scaling changes their angles; token dropout scales all vectors by the share of masks so far.
+        """
+        is_dynamic = any(isinstance(_scaling(block.attention), DynamicScaling) for block in self.spec.blocks)
+        return not is_dynamic and self.spec.embedding.token_dropout is None
 
     def unembed_table(self) -> Float[Tensor, "vocab d_model"]:
         """The matrix that un-embeds: the embedding's own when tied, the head's otherwise."""
@@ -165,8 +169,8 @@ class Transformer(nn.Module):
             return Keys(positions, positions, mask)
         if not self.can_cache:
             raise SpecError(
-                "cache: rotary positions with dynamic scaling change the angles of old keys as a text grows, so cached "
-                "keys would be wrong; run without a cache"
+                "cache: dynamic rotary scaling and token dropout change old keys as a text grows, so cached keys would be "
+                "wrong; run without a cache"
             )
         cache.begin(positions.expand(n_sequences, -1), mask)
         end = cache.length + positions.shape[1]
