@@ -34,7 +34,17 @@ LAYERS = (
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 
 # Counting and describing a model, and reading text, must answer at once: importing torch alone takes seconds.
-TORCH_FREE = ("errors", "visible", "catalogue", "results", "tokenizers", "model.spec", "model.counts", "counting", "cli.main")
+TORCH_FREE = (
+    "errors",
+    "visible",
+    "catalogue",
+    "results",
+    "tokenizers",
+    "model.spec",
+    "model.counts",
+    "counting",
+    "cli.main",
+)
 
 FILES = [path for path in sorted(SRC.rglob("*.py")) if path != SRC / "__init__.py"]
 

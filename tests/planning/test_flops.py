@@ -7,12 +7,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from unembed.errors import SpecError
 from unembed.model.counts import count
-from unembed.planning.flops import flops, keys_seen, rules
 from unembed.model.init import Gpt2Init, build
 from unembed.model.presets import preset
 from unembed.model.presets.gpt import gpt_spec
 from unembed.model.presets.llama import Size, llama_spec
 from unembed.model.spec import Bidirectional, Causal, TransformerSpec
+from unembed.planning.flops import flops, keys_seen, rules
 
 GPT = gpt_spec(vocab_size=101, context_length=12, d_model=24, n_layers=2, n_heads=3)
 LLAMA = llama_spec(Size(77, 24, 2, 4, 2, 8, 40, 12, False), eps=1e-5, theta=1e4)

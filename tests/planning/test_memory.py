@@ -18,8 +18,6 @@ from msgspec.structs import replace
 
 from unembed.errors import SpecError
 from unembed.model.init import Gpt2Init, build
-from unembed.planning.kept import Batch, kept_by_block, kept_by_embedding, kept_by_head
-from unembed.planning.memory import TrainingShape, training_memory, weight_bytes
 from unembed.model.presets import preset
 from unembed.model.presets.gemma import Size as GemmaSize
 from unembed.model.presets.gemma import gemma2_spec, gemma3_spec
@@ -42,6 +40,8 @@ from unembed.model.spec import (
     TransformerSpec,
 )
 from unembed.objectives import next_token_loss
+from unembed.planning.kept import Batch, kept_by_block, kept_by_embedding, kept_by_head
+from unembed.planning.memory import TrainingShape, training_memory, weight_bytes
 
 LLAMA = llama_spec(Size(100, 32, 2, 4, 2, 8, 64, 64, True), eps=1e-5, theta=1e4)
 LAYER_NORM = LayerNorm(eps=1e-5, has_bias=True)

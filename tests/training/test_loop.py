@@ -14,6 +14,8 @@ from unembed.checkpoints.run_folder import RunFolder
 from unembed.checkpoints.state import optimizer_tensors
 from unembed.corpora.shards import TokenSplit
 from unembed.errors import NotFiniteError
+from unembed.generation.decode import generate_ids
+from unembed.generation.sampling import GREEDY
 from unembed.objectives import IGNORED
 from unembed.training.loop import dropout_seed
 
@@ -343,3 +345,15 @@ def test_run_steps_rates_of_the_schedule():
     assert [rate for split, rate in rates if split == "train"] == pytest.approx(
         [1e-2 / 3, 2e-2 / 3, 1e-2, 1e-3 + 9e-3 * 0.5], rel=1e-12
     )
+
+
+def test_end_of_text_is_learnt():
+    """A07b: over-fitted on one sentence of five tokens and an end, a model writes the sentence and stops by itself."""
+    end, sentence = 12, [3, 1, 4, 1, 5]
+    ids = np.array([end, *sentence] * 40, dtype=np.uint16)
+    config = run_config(changed(base(), embedding__position=LEARNED), steps=60, batch_size=8)
+    trainer = trainer_of(config, train=TokenSplit("train", ids), val=TokenSplit("val", ids[:30]))
+    for _ in range(60):
+        trainer.step()
+    (text,) = generate_ids(trainer.model, [[end]], n_tokens=20, sampling=GREEDY, seeds=[0], end_id=end)
+    assert (text.ids, text.stopped) == (sentence, "end")

@@ -21,8 +21,8 @@ def command(model: str, tied: bool | None, output_format: str, quiet: bool) -> N
     """
     from unembed.counting import spec_of_model
     from unembed.model.counts import BYTES_PER_NUMBER, count
-    from unembed.planning.flops import flops
     from unembed.model.spec import with_tying
+    from unembed.planning.flops import flops
     from unembed.results import Result
 
     spec = spec_of_model(model)

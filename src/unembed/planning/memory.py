@@ -11,8 +11,8 @@ import msgspec
 
 from unembed.errors import SpecError
 from unembed.model.counts import BYTES_PER_NUMBER, TensorInfo, count, tensors
-from unembed.planning.kept import FLOAT32, INT64, Batch, kept_by_block, kept_by_embedding, kept_by_head, vector_bytes
 from unembed.model.spec import Block, GatedMlp, TransformerSpec
+from unembed.planning.kept import FLOAT32, INT64, Batch, kept_by_block, kept_by_embedding, kept_by_head, vector_bytes
 
 # Moments that an optimizer keeps for each parameter, in the parameter's own number type.
 STATES_PER_PARAMETER = {"sgd": 0, "momentum": 1, "adamw": 2}

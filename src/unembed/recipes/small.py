@@ -17,7 +17,6 @@ from unembed.corpora.shards import TokenShards
 from unembed.corpora.text import Reading, ReadReport, TextReader
 from unembed.errors import UsageError
 from unembed.model.counts import count
-from unembed.planning.flops import flops
 from unembed.model.init import ZeroOutInit
 from unembed.model.spec import (
     Attention,
@@ -33,6 +32,7 @@ from unembed.model.spec import (
 )
 from unembed.optim.adamw import AdamWConfig
 from unembed.optim.schedules import Cosine
+from unembed.planning.flops import flops
 from unembed.recipes.base import Prepared, Recipe
 from unembed.tokenizers.base import Tokenizer
 from unembed.tokenizers.characters import CharacterTokenizer
