@@ -155,7 +155,7 @@ def test_numbers_must_be_finite(path, value):
 @pytest.mark.parametrize("name", [*VARIANTS, "mixtures", "presets"])
 def test_everything_that_is_a_model_passes_and_comes_back_from_json(name):
     if name == "presets":
-        specs = [preset(one).spec for one in PRESETS]
+        specs = [preset(one).spec for one in list(PRESETS)[::3]]
     elif name == "mixtures":
         specs = [from_plain(random_spec(seed)) for seed in range(60)]
     else:

@@ -18,7 +18,7 @@ from torch import Tensor
 from unembed.errors import ShapeError, UsageError
 from unembed.model.taps import Tap, no_tap
 from unembed.model.transformer import Transformer
-from unembed.objectives.loss import IGNORED, LossSum
+from unembed.objectives.loss import IGNORED, LossSum, why_no_score
 
 # Scores in one piece. 8 M float32 numbers are 32 MB: small beside any table worth cutting, large enough for full speed.
 SCORES_AT_ONCE = 1 << 23
@@ -55,9 +55,7 @@ def chunked_next_token_loss(
     flat = targets.flatten()
     counted = flat != IGNORED
     if bool(((flat < 0) & counted).any()) or bool((flat >= table.shape[0]).any()):
-        raise ShapeError(
-            f"loss: a target is {int(flat.max())} or below 0, but there are scores for {table.shape[0]} ids only"
-        )
+        raise ShapeError(why_no_score(flat, table.shape[0]))
     features = head.features(tap("final_norm", model.normed(resid))).flatten(0, -2)
     options = _Options(head.spec.softcap, z_loss, over, scores_at_once)
     run = cast(Callable[..., Tensor], _ChunkedLoss.apply)  # torch leaves it untyped

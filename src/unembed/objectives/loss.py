@@ -47,15 +47,20 @@ def next_token_loss(
     try:
         total = F.cross_entropy(wide.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="sum")
     except IndexError as error:
-        ids = targets[targets != IGNORED]
-        raise ShapeError(
-            f"loss: targets run from {int(ids.min())} to {int(ids.max())}, but there are scores for ids 0 to "
-            f"{logits.shape[-1] - 1} only. Was the text encoded with another model's tokenizer?"
-        ) from error
+        raise ShapeError(why_no_score(targets, logits.shape[-1])) from error
     counted = targets != IGNORED
     if z_loss:
         total = total + z_loss * wide.logsumexp(-1).square().masked_fill(~counted, 0.0).sum()
     return LossSum(total, counted.sum())
+
+
+def why_no_score(targets: Int[Tensor, "*axes"], n_ids: int) -> str:
+    """The sentence about targets of which at least one is not among the scored ids, 0 to n_ids - 1."""
+    ids = targets[targets != IGNORED]
+    return (
+        f"loss: targets run from {int(ids.min())} to {int(ids.max())}, but there are scores for ids 0 to {n_ids - 1} "
+        "only. Was the text encoded with another model's tokenizer?"
+    )
 
 
 def bits_per_byte(total_nats: float, n_bytes: int) -> float:
