@@ -18,6 +18,7 @@ The page is prose with facts in it; these are what this test reads, and all else
 import ast
 import re
 import sys
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -84,7 +85,8 @@ class Watch:
         return inner
 
 
-def watch(ids: list[int]) -> dict[str, Seen]:
+@cache
+def watch(ids: tuple[int, ...]) -> dict[str, Seen]:
     """Every tap of one forward of mini-gpt, in the order of the calls."""
     model = build(preset("mini-gpt").spec, Gpt2Init(std=0.02), seed=0)
     tap = Watch()
@@ -92,7 +94,7 @@ def watch(ids: list[int]) -> dict[str, Seen]:
         before = sys.getprofile()
         sys.setprofile(tap.profile)
         try:
-            model(torch.tensor([ids]), tap=tap, attention="explicit")
+            model(torch.tensor([list(ids)]), tap=tap, attention="explicit")
         finally:
             sys.setprofile(before)
     assert list(tap.seen) == tap_names(model.spec)
@@ -121,6 +123,7 @@ def drawing(text: str) -> list[str]:
     return [line.split()[0].rstrip("/") for line in lines if line.startswith("  ") and not line.startswith("   ")]
 
 
+@cache
 def defined(path: Path) -> set[str]:
     """Names of a file's functions, classes and methods (`Class.method`)."""
     found: set[str] = set()
@@ -142,7 +145,7 @@ def faults(text: str) -> list[str]:
     found = re.search(r"^ids = \[([\d, ]+)\]$", text, flags=re.M)
     if found is None:
         return ["no line `ids = [...]`"]
-    seen = watch([int(number) for number in found[1].split(",")])
+    seen = watch(tuple(int(number) for number in found[1].split(",")))
     rows, house = steps(text), drawing(text)
     return [*_row_faults(rows, seen), *_order_faults(rows, house, list(seen)), *_prose_faults(text, seen)]
 
@@ -188,7 +191,7 @@ def _order_faults(rows: list[Step], house: list[str], taps: list[str]) -> list[s
 def _prose_faults(text: str, seen: dict[str, Seen]) -> list[str]:
     prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
     spans = re.findall(r"`([^`\n]+)`", prose)
-    names = {name for path in SRC.rglob("*.py") for name in defined(path)}
+    names = {name for path in sorted(SRC.rglob("*.py")) for name in defined(path)}
     wrong = [
         f"no file {span}"
         for span in spans

@@ -41,7 +41,7 @@ def test_report_goes_into_the_run_and_its_path_is_told(here, trained, brief):
     assert "unembed train" in page
 
 
-@pytest.mark.parametrize("lang", ["es", "ko"])
+@pytest.mark.parametrize("lang", ["ko", pytest.param("es", marks=pytest.mark.slow)])
 def test_language_is_chosen_by_option_or_environment(here, trained, brief, lang, monkeypatch):
     done = run("report", trained, "--lang", lang, "-o", "by-option.html", "--quiet")
     assert (done.code, done.err) == (0, "")
@@ -54,6 +54,7 @@ def test_language_is_chosen_by_option_or_environment(here, trained, brief, lang,
     assert pages[0].read_bytes() == pages[1].read_bytes()
 
 
+@pytest.mark.slow
 def test_a_folder_in_the_place_of_the_page_is_refused(here, trained, brief):
     done = run("report", trained, "-o", here)
     assert done.code == 3

@@ -51,6 +51,7 @@ def test_json_alone_on_stdout_with_the_keys_of_the_contract(here, text_file):
     assert description(here / "run")["command"].startswith(f"unembed train {text_file} --out run --format json --set")
 
 
+@pytest.mark.slow
 def test_quiet_says_nothing_but_the_result(here, text_file):
     done = train(text_file, "--out", "run", "--quiet", "--format", "json")
     assert (done.code, done.err) == (0, "")
