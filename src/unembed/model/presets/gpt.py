@@ -61,7 +61,7 @@ def mini_gpt(vocab_size: int = 64) -> TransformerSpec:
     103,680 parameters at a vocabulary of 64; sharing the table saves 64 x 64 = 4,096.
     """
     norm = LayerNorm(eps=1e-5, has_bias=True)
-    rotary = Rotary(theta=10_000.0, pairing="interleaved", fraction=1.0, scaling=None)
+    rotary = Rotary(theta=10_000.0, pairing="half", fraction=1.0, scaling=None)
     block = Block(
         attention=attention(4, 16, position=rotary, sees=_SEES),
         mlp=PlainMlp(d_mlp=256, activation="gelu", has_bias=True),
