@@ -28,7 +28,7 @@ def load(model: str | Path, *, step: int | None = None) -> "Transformer":
 def train(
     data: str | Path | Sequence[str | Path] = (),
     *,
-    recipe: str,
+    recipe: str = "small",
     out: str | Path,
     resume: bool = False,
     **settings: Any,

@@ -15,7 +15,7 @@ from commands import Done, command, environment, run, screens, spawn
 from unembed import errors
 from unembed.cli import main
 
-TINY = ("--set", "context_length=16", "--set", "batch_size=4", "--set", "eval_every=1000")
+TINY = ("--recipe", "nanogpt-cpu", "--set", "context_length=16", "--set", "batch_size=4", "--set", "eval_every=1000")
 
 # One line for each branch of the tree in errors.py, and for what comes from outside it: see contract.md.
 RAISED = [

@@ -18,7 +18,7 @@ KEYS = [
     "parameters",
     "context_length",
 ]
-SMALL = ("--set", "context_length=8", "--set", "batch_size=2", "--set", "eval_every=2")
+SMALL = ("--recipe", "nanogpt-cpu", "--set", "context_length=8", "--set", "batch_size=2", "--set", "eval_every=2")
 
 
 def train(*arguments, steps=2):

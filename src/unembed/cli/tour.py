@@ -11,7 +11,7 @@ from unembed.cli.render import command_line, format_option, lang_option, quiet_o
 @click.command(name="tour", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--out", help="The run's folder (default: runs/tour, or the next free number).")
 @click.option("--steps", type=int, help="Fewer steps than the recipe's, for a quicker look.")
-@click.option("--threads", type=int, help="Threads of the CPU kernels.")
+@click.option("--threads", type=int, help="Threads of the CPU kernels (default 1: the model is too small for more).")
 @lang_option
 @format_option
 @quiet_option
@@ -41,7 +41,8 @@ def command(
 
     began = time.perf_counter()
     language = catalogue.choose(lang, os.environ)
-    set_threads(threads)
+    # a second thread has nothing to do in products this small, and waiting for it costs more than it brings
+    set_threads(1 if threads is None else threads)
     settings: dict[str, object] = {"language": language} | ({} if steps is None else {"steps": steps})
     outcome = train(
         recipe_name="tour",

@@ -9,7 +9,8 @@ from unembed.cli.render import command_line, format_option, quiet_option, say, w
 
 @click.command(name="train", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("data", nargs=-1)
-@click.option("--recipe", default="nanogpt-cpu", show_default=True, help="What kind of run: nanogpt-cpu or tour.")
+@click.option("--recipe", default="small", show_default=True, help="What kind of run: small, nanogpt-cpu or tour.")
+@click.option("--minutes", type=float, help="Time budget of the recipe small (default 5).")
 @click.option("--out", help="The run's folder (default: runs/RECIPE, or the next free number).")
 @click.option("--steps", type=int, help="Total number of steps, those already done included.")
 @click.option("--column", help="Read this column of CSV or JSONL files.")
@@ -27,6 +28,7 @@ from unembed.cli.render import command_line, format_option, quiet_option, say, w
 def command(
     data: tuple[str, ...],
     recipe: str,
+    minutes: float | None,
     out: str | None,
     steps: int | None,
     column: str | None,
@@ -43,7 +45,8 @@ def command(
     Examples:
 
     \b
-        unembed train my.txt --recipe nanogpt-cpu --out runs/mine
+        unembed train my.txt --out runs/mine
+        unembed train my.txt --recipe nanogpt-cpu --out runs/like-nanogpt
         unembed train my.txt --out runs/mine --resume --steps 4000
         unembed train books/ --set learning_rate=5e-4 --set tied=false
     """
@@ -65,6 +68,8 @@ def command(
                 f"--steps {steps} and --set steps={named['steps']} contradict each other; give one of them"
             )
         named["steps"] = steps
+    if minutes is not None:
+        named["minutes"] = minutes
     if resume and out is None:
         raise UsageError("--resume needs --out: the folder of the run to go on with")
     set_threads(threads)
