@@ -154,7 +154,7 @@ def parameters(run: RunView) -> Result:
         },
         pictures=(
             Picture(
-                key="parameters", kind="bars", table="by_part", x="parameters", y="part", tooltip=("part", "parameters")
+                key="parameters", kind="bars", table="by_part", x="parameters", y="part", tooltip=("part", "parameters", "share")
             ),
         ),
     )

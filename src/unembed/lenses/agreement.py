@@ -12,7 +12,7 @@ import torch
 
 from unembed.corpora.grammar import Grammar
 from unembed.model.transformer import Transformer
-from unembed.results import Result, Table
+from unembed.results import Picture, Result, Table
 from unembed.tokenizers.base import Tokenizer
 
 N_QUESTIONS = 500
@@ -60,4 +60,14 @@ def score_agreements(
         name="agreement",
         tables={"agreement": table},
         values={"items": items, "right": correct, "share": correct / items},
+        pictures=(
+            Picture(
+                key="agreement",
+                kind="bars",
+                table="agreement",
+                x="share",
+                y="feature",
+                tooltip=("feature", "items", "right"),
+            ),
+        ),
     )
