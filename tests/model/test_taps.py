@@ -159,14 +159,17 @@ def test_raising_tap_leaves_a_cache_where_it_was():
 
     model = small_model(changed(base(), block__attention__position=ROTARY))
     cache = KvCache(model.spec, batch=2, capacity=8, dtype=torch.float64, device=IDS.device)
-    model(IDS[:, :4], cache=cache)
+    mask = torch.tensor([[True] * 4, [False] * 2 + [True] * 2])
+    model(IDS[:, :4], mask=mask, cache=cache)
 
     def broken(value):
         raise RuntimeError("a wrong edit")
 
     with pytest.raises(RuntimeError, match="a wrong edit"):
         model(IDS[:, 4:], cache=cache, tap=Edit({"blocks.1.q": broken}))
-    torch.testing.assert_close(model(IDS[:, 4:], cache=cache), model(IDS)[:, 4:], rtol=0, atol=1e-12)
+    assert (cache.length, cache.n_real().tolist()) == (4, [4, 2])
+    whole = model(IDS, mask=torch.cat([mask, torch.ones(2, 4, dtype=torch.bool)], dim=1))
+    torch.testing.assert_close(model(IDS[:, 4:], cache=cache), whole[:, 4:], rtol=0, atol=1e-12)
 
 
 # --- names that do not exist ------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from unembed.errors import NotFiniteError
 from unembed.generation.decode import generate_ids
 from unembed.generation.sampling import GREEDY
 from unembed.objectives import IGNORED
+from unembed.optim.schedules import Cosine
 from unembed.training.loop import dropout_seed
 
 LEARNED = {"type": "learned", "n_rows": 12, "offset": 0}
@@ -328,6 +329,16 @@ def test_dropout_draws_leave_the_callers_generator_alone_and_differ_by_place():
     seeds = {dropout_seed(s, t, m, rank=r) for s in (1, 2) for t in (0, 1, 2) for m in (0, 1) for r in (0, 1)}
     assert len(seeds) == 24
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_dropout_draws_anew_in_each_step_and_micro_batch():
+    """Equal windows and weights that do not move: what is left of a difference is the draw."""
+    still = Cosine(peak=1e-30, floor=0.0, warmup_steps=0)
+    same = TokenSplit("train", np.full(100, 3, dtype=np.uint16))
+    once, twice = (trainer_of(run_config(dropout=0.4, schedule=still, accumulate=n), train=same) for n in (1, 2))
+    losses = [once.step()[0] for _ in range(3)]
+    assert len(set(losses)) == 3
+    assert twice.step()[0] != losses[0]
 
 
 def test_dropout_acts_in_training_and_not_in_evaluation():
