@@ -8,7 +8,18 @@ from commands import run
 
 WORDS = "to be or not to be, that is the question: whether 'tis nobler in the mind to suffer\n"
 # A model of nanoGPT's shape on short windows: what matters here is what a command says, not how well it learns.
-TINY = ("--recipe", "nanogpt-cpu", "--set", "context_length=16", "--set", "batch_size=4", "--set", "eval_every=3", "--steps", "6")
+TINY = (
+    "--recipe",
+    "nanogpt-cpu",
+    "--set",
+    "context_length=16",
+    "--set",
+    "batch_size=4",
+    "--set",
+    "eval_every=3",
+    "--steps",
+    "6",
+)
 
 
 @pytest.fixture(scope="session")
