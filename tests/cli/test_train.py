@@ -48,7 +48,9 @@ def test_json_alone_on_stdout_with_the_keys_of_the_contract(here, text_file):
     )
     assert "step 2/2" in done.err
     assert "next: unembed sample" in done.err
-    assert description(here / "run")["command"].startswith(f"unembed train {text_file} --out run --format json --set")
+    words = " ".join(SMALL)
+    given = f"unembed train {text_file} --out run --format json {words} --steps 2"
+    assert description(here / "run")["command"] == given
 
 
 @pytest.mark.slow
