@@ -48,9 +48,10 @@ def generator() -> "torch.Generator":
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Switches the run-time checks off for one test: `torch.compile` cannot trace through them.
+    """Switches the run-time checks off for one test: `torch.compile` cannot trace through them, and they are slow.
 
-    Use it where a test counts graphs or compiles with `fullgraph=True`, and nowhere else.
+    Use it where a test counts graphs or compiles with `fullgraph=True`, where a message is wanted that the checks would
+    forestall, or where the same functions run thousands of times on shapes that another test has checked; nowhere else.
     """
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
