@@ -85,9 +85,9 @@ def _config() -> RunConfig:
             clip_norm=1.0,
             dropout=0.0,
             log_every=20,
-            eval_every=150,
-            checkpoint_every=150,
-            keep_every=300,
+            eval_every=300,
+            checkpoint_every=300,
+            keep_every=600,
             compile=False,
         ),
     )
