@@ -154,7 +154,12 @@ def parameters(run: RunView) -> Result:
         },
         pictures=(
             Picture(
-                key="parameters", kind="bars", table="by_part", x="parameters", y="part", tooltip=("part", "parameters", "share")
+                key="parameters",
+                kind="bars",
+                table="by_part",
+                x="parameters",
+                y="part",
+                tooltip=("part", "parameters", "share"),
             ),
         ),
     )
