@@ -113,7 +113,7 @@ def test_dot_product_is_lengths_times_cosine():
     """u.v = |u| |v| cos(theta): a score is how long a row is and how near its direction lies to the hidden vector's."""
     model = mini_gpt()
     with torch.no_grad():
-        normed, table, scores = model.normed(model.hidden(IDS))[0, 3], model.embed.table, model(IDS)[0, 3]
+        normed, table, scores = model.normed(model.hidden(IDS))[0, 3], model.embed.table.detach(), model(IDS)[0, 3]
     cosines = dict(cosine_neighbours(torch.cat([table, normed[None]]), 64, 64))
     for row in range(64):
         expected = float(normed.norm() * table[row].norm()) * cosines[row]
