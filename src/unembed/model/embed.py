@@ -44,7 +44,7 @@ class Embed(nn.Module):
         Raises: ShapeError when an id has no row.
         """
         table = tap("embed.table", self.table.view_as(self.table))
-        vectors = self._rows(table, ids)
+        vectors = _rows("ids", table, ids)
         if self.spec.scale is not None:
             # Rounded to the table's type first, as Gemma's own code does: in bfloat16 sqrt(2048) is 45.25.
             vectors = vectors * torch.tensor(self.spec.scale, dtype=vectors.dtype, device=vectors.device)
@@ -56,17 +56,22 @@ class Embed(nn.Module):
         elif isinstance(self.spec.position, Sinusoidal):
             resid = resid + tap("pos_embed", sinusoids(self.spec.position, positions, resid))
         if self.type_table is not None:
-            resid = resid + (self.type_table[0] if token_types is None else F.embedding(token_types, self.type_table))
+            types = self.type_table[0] if token_types is None else _rows("token types", self.type_table, token_types)
+            resid = resid + types
         return resid if self.norm is None else self.norm(resid)
 
-    def _rows(self, table: Float[Tensor, "vocab d_model"], ids: Int[Tensor, "batch pos"]) -> Tensor:
-        try:
-            return F.embedding(ids, table)
-        except IndexError as error:
-            raise ShapeError(
-                f"embed: ids run from {int(ids.min())} to {int(ids.max())}, but the table has {table.shape[0]} rows. "
-                "Was the text encoded with another model's tokenizer?"
-            ) from error
+
+def _rows(
+    what: str, table: Float[Tensor, "rows d_model"], ids: Int[Tensor, "batch pos"]
+) -> Float[Tensor, "batch pos d_model"]:
+    """Looks rows up; an id without a row is an error that says so. Local axis: rows."""
+    try:
+        return F.embedding(ids, table)
+    except IndexError as error:
+        raise ShapeError(
+            f"embed: {what} run from {int(ids.min())} to {int(ids.max())}, but the table has {table.shape[0]} rows. "
+            "Was the text encoded with another model's tokenizer?"
+        ) from error
 
 
 def _drop_masked(
