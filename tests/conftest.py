@@ -17,7 +17,8 @@ import pytest
 if TYPE_CHECKING:
     import torch
 
-N_THREADS = 2
+# Products of tests are small: a second thread brings nothing, and on a busy machine every product waits for it.
+N_THREADS = 1
 
 jaxtyping.install_import_hook("unembed", "run_time_checks.checked")
 

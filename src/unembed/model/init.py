@@ -11,7 +11,7 @@
     every gain                1 (0 where 1 + gain multiplies)
 
 L is the number of layers. The 1/sqrt(2L) keeps the stream's variance from growing with depth, each layer adding twice.
-The next file to read is objectives.py, one folder up.
+The next file to read is ../objectives/loss.py.
 """
 
 import math
