@@ -19,7 +19,7 @@ from unembed.corpora.grammar.agreement import sentences
 from unembed.corpora.shards import TokenShards
 from unembed.errors import InputError, RunError
 from unembed.generation.sampling import GREEDY, Sampling
-from unembed.generation.texts import continue_text, prompt_ids
+from unembed.generation.texts import continue_text, prompt_ids, tokenizer_of
 from unembed.geometry.projections import token_map
 from unembed.lenses.agreement import score_agreements
 from unembed.lenses.logit_lens import logit_lens
@@ -59,8 +59,7 @@ class RunView:
     @property
     def tokenizer(self) -> Tokenizer:
         """The run's tokenizer."""
-        tokenizer: Tokenizer = self.model().tokenizer
-        return tokenizer
+        return tokenizer_of(self.model())
 
     @property
     def learns_grammar(self) -> bool:
@@ -85,6 +84,11 @@ class Analysis:
 def loss(run: RunView) -> Result:
     """The loss over the steps, training and validation, beside the floor where it is known."""
     records = run.folder.metrics()
+    for number, record in enumerate(records, start=1):
+        if absent := {"split", "loss_nats", "tokens", "seconds"} - set(record):
+            raise RunError(
+                f"{run.folder.path}/metrics.jsonl: record {number} has no {', '.join(sorted(absent))}; was it edited?"
+            )
     floors = dict(run.folder.description.get("floors", {}))
     steps = [record for record in records if record["loss_nats"] is not None]
     last = next((r for r in reversed(steps) if r["split"] == "val"), None)

@@ -212,6 +212,8 @@ def find_files(data: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
             if not files:
                 raise CorpusError(f"{path}: the folder holds no file to read; hidden files are left out")
         elif path.exists():
+            if not path.is_file():
+                raise CorpusError(f"{path}: is no regular file (a pipe or a device?). Write the text to a file first")
             files = [path]
         else:
             files = [match for name in sorted(glob.glob(str(item), recursive=True)) for match in _files_at(Path(name))]
@@ -235,7 +237,9 @@ def _walk(folder: Path) -> list[Path]:
     files: list[Path] = []
     for at, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        files += [Path(at) / name for name in names if not name.startswith(".")]
+        # pipes and devices would be waited for without end; a link that leads nowhere is kept, and said to do so
+        found = [Path(at) / name for name in names if not name.startswith(".")]
+        files += [path for path in found if path.is_file() or not path.exists()]
     return sorted(files)
 
 

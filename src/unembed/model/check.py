@@ -106,7 +106,7 @@ def _rules(spec: TransformerSpec) -> Iterator[str]:
 
 def _block_rules(block: Block) -> Iterator[str]:
     attention = block.attention
-    if attention.n_heads % attention.n_kv_heads:
+    if attention.n_kv_heads > 0 and attention.n_heads % attention.n_kv_heads:
         yield f"attention.n_kv_heads is {attention.n_kv_heads}; it must divide n_heads, {attention.n_heads}"
     if len(set(attention.biases)) < len(attention.biases):
         yield f"attention.biases names a projection twice: {list(attention.biases)}"

@@ -40,6 +40,7 @@ from unembed.tokenizers.training import train_bpe
 from unembed.training.config import RunConfig, TrainingConfig, with_settings
 
 DEFAULT_MINUTES = 5.0
+MOST_MINUTES = 1_000_000  # two years
 # What two cores of 2024 sustain on models of this size, matrix products and everything between them, in FLOP/s.
 ASSUMED_FLOPS = 40e9
 # d_model and layers, heads of 32; sizes grow about twofold from one to the next.
@@ -65,8 +66,8 @@ def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) 
     """Surveys the text and decides. Its own setting is `minutes`. Raises: UsageError for a budget that is not positive."""
     own = {key: value for key, value in settings.items() if key != "minutes"}
     minutes = settings.get("minutes", DEFAULT_MINUTES)
-    if not isinstance(minutes, int | float) or isinstance(minutes, bool) or not 0 < minutes < math.inf:
-        raise UsageError(f"setting minutes is {minutes!r}; it must be a number above 0")
+    if not isinstance(minutes, int | float) or isinstance(minutes, bool) or not 0 < minutes <= MOST_MINUTES:
+        raise UsageError(f"setting minutes is {minutes!r}; it must be a number above 0, at most {MOST_MINUTES:,}")
     reader = TextReader(list(data), reading)
     survey = _survey(reader)
     tokenizer, why_tokenizer = _tokenizer(reader, survey)

@@ -17,7 +17,7 @@ import numpy
 import torch
 
 from unembed.checkpoints.load import CONFIG_KEY, TOKENIZER
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
 from unembed.corpora.shards import TokenShards
 from unembed.corpora.text import Reading
 from unembed.errors import RunError, UsageError
@@ -77,6 +77,7 @@ def train(
         if not (run.path / DATA).is_dir():
             _write_data_again(run, config, [str(d) for d in data], reading)
         shards = TokenShards.open(run.path / DATA)
+        _refuse_other_tokenizer(run, shards)
         model = build(config.model, config.init, seed=config.seed).to(device)
         trainer = Trainer(model, config, shards.train, shards.val, run=run, observers=observers)
         _restore(run, trainer, say)
@@ -123,13 +124,32 @@ def _begin(
         "versions": versions(),
         "command": command,
     }
+    was_there = out.is_dir()
     run = RunFolder.create(out, description=description)
     try:
         _write_data(run, prepared)
+        _refuse_too_short(TokenShards.open(run.path / DATA, verifies=False), prepared.config)
     except BaseException:
         run.close()
+        _undo(run.path, was_there)
         raise
     return run, prepared.config
+
+
+def _refuse_too_short(shards: TokenShards, config: RunConfig) -> None:
+    """Refuses data without a single window to learn from, or without a token to predict. Raises: CorpusError."""
+    shards.train.sample(config.seed, 0, config.model.context_length)
+    next(shards.val.windows(config.model.context_length))
+
+
+def _undo(path: Path, was_there: bool) -> None:
+    """Takes away what a start has written that came to nothing, so that the same --out can be used again."""
+    if not was_there:
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    shutil.rmtree(path / DATA, ignore_errors=True)
+    for name in (TOKENIZER, RUN_FILE):
+        (path / name).unlink(missing_ok=True)
 
 
 def _prepare(data: list[str], recipe_name: str, settings: Mapping[str, Any], reading: Reading | None) -> Prepared:
@@ -160,6 +180,15 @@ def _write_data_again(run: RunFolder, config: RunConfig, data: list[str], readin
             "same files, or begin another run"
         )
     _write_data(run, prepared)
+
+
+def _refuse_other_tokenizer(run: RunFolder, shards: TokenShards) -> None:
+    """Refuses to train on ids that the run's tokenizer did not make: nobody could read what the model writes."""
+    if tokenizer_files.fingerprint(tokenizer_files.load(run.path / TOKENIZER)) != shards.manifest.tokenizer:
+        raise RunError(
+            f"{run.path / TOKENIZER}: is not the tokenizer that made the ids in {run.path / DATA}. Put the run's own file "
+            "back, or begin another run."
+        )
 
 
 def _take_up(out: Path, settings: Mapping[str, Any], say: Say) -> tuple[RunFolder, RunConfig]:

@@ -13,7 +13,7 @@ import msgspec
 
 from unembed.errors import UsageError
 from unembed.model.check import check
-from unembed.model.init import Init
+from unembed.model.init import AndreaInit, Init
 from unembed.model.spec import Learned, TransformerSpec, with_tying
 from unembed.optim.adamw import AdamWConfig
 from unembed.optim.schedules import Plateau, Schedule
@@ -107,7 +107,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise UsageError(f"--set {text!r}: expected NAME=VALUE, for example --set learning_rate=1e-3")
     try:
         return name, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return name, value
 
 
@@ -118,9 +118,9 @@ def check_config(config: RunConfig) -> RunConfig:
     schedule, optimizer = training.schedule, training.optimizer
     rules = [
         ("seed", config.seed, 0 <= config.seed < 2**63, "0 or more, and below 2**63"),
-        ("steps", training.steps, training.steps >= 1, "at least 1"),
+        ("steps", training.steps, 1 <= training.steps < 2**63, "at least 1"),
         ("batch_size", training.batch_size, training.batch_size >= 1, "at least 1"),
-        ("accumulate", training.accumulate, training.accumulate >= 1, "at least 1"),
+        ("accumulate", training.accumulate, 1 <= training.accumulate <= 2**16, "at least 1 and at most 65,536"),
         ("dropout", training.dropout, 0 <= training.dropout < 1, "at least 0 and below 1"),
         ("learning_rate", schedule.peak, 0 < schedule.peak < INF, "above 0 and finite"),
         ("training.schedule.floor", schedule.floor, 0 <= schedule.floor <= schedule.peak, "between 0 and the peak"),
@@ -145,6 +145,8 @@ def check_config(config: RunConfig) -> RunConfig:
             "at least 1, or null",
         ),
     ]
+    if not isinstance(config.init, AndreaInit):
+        rules.append(("init.std", config.init.std, 0 < config.init.std < INF, "above 0 and finite"))
     if isinstance(schedule, Plateau):
         rules.append(("training.schedule.decay_steps", schedule.decay_steps, schedule.decay_steps >= 0, "0 or more"))
     for name, value, holds, rule in rules:
@@ -171,6 +173,10 @@ def _put(plain: dict[str, Any], name: str, value: Any) -> None:
         place = place.get(key) if isinstance(place, dict) else None
     if path[0] == "model" or not isinstance(place, dict) or path[-1] not in place or path[-1] in ("type", "recipe"):
         raise UsageError(_unknown(name, plain))
+    if isinstance(place[path[-1]], dict):
+        raise UsageError(
+            f"setting {name} is a group; set one of its fields, such as {_paths(place[path[-1]], name + '.')[0]}"
+        )
     place[path[-1]] = value
 
 

@@ -1,0 +1,105 @@
+"""A start that comes to nothing leaves nothing; what is no text is refused; a run is not trained on foreign ids."""
+
+import json
+import os
+
+import pytest
+
+from unembed.analyses import RunView, loss
+from unembed.checkpoints.run_folder import RunFolder
+from unembed.corpora.text import Reading, find_files
+from unembed.errors import CorpusError, RunError, UsageError
+from unembed.recipes.small import prepare as prepare_small
+from unembed.recipes.start import train
+from unembed.training.config import parse_setting
+
+FEW = {"steps": 2, "context_length": 8, "batch_size": 2, "eval_every": 2}
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("to be or not to be, that is the question\n" * 20)
+    return path
+
+
+def begin(text, out, **settings):
+    return train([text], recipe_name="nanogpt-cpu", out=out, settings={**FEW, **settings})
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_start_that_fails_on_its_data_leaves_the_folder_free(text, tmp_path, was_there):
+    out = tmp_path / "run"
+    if was_there:
+        out.mkdir()
+    with pytest.raises(CorpusError, match="a window of context_length 5000 needs 5001"):
+        begin(text, out, context_length=5000)
+    assert out.exists() == was_there
+    assert begin(text, out).step == 2
+
+
+def test_a_validation_split_with_nothing_to_predict_is_refused_before_the_run(tmp_path):
+    short = tmp_path / "short.txt"
+    short.write_text("abcdefgh")
+    with pytest.raises(CorpusError, match=r"val split: .* nothing to predict"):
+        begin(short, tmp_path / "run", context_length=2)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+def test_pipes_are_refused_by_name_and_left_out_of_folders(text, tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(CorpusError, match=r"pipe\.txt: is no regular file"):
+        find_files(tmp_path / "pipe.txt")
+    assert find_files(tmp_path) == (text,)
+
+
+def test_a_foreign_tokenizer_stops_a_resume(text, tmp_path):
+    out = tmp_path / "run"
+    begin(text, out)
+    file = out / "tokenizer.json"
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps({**values, "characters": values["characters"] + "Z"}))
+    with pytest.raises(RunError, match="is not the tokenizer that made the ids"):
+        train(recipe_name="nanogpt-cpu", out=out, resume=True, settings={"steps": 3})
+
+
+@pytest.mark.parametrize("key", ["settings", "data", "floors", "versions"])
+def test_an_edited_description_is_refused_by_key(text, tmp_path, key):
+    out = tmp_path / "run"
+    begin(text, out)
+    run = RunFolder.open(out)
+    run.write_description({**run.description, key: [1]})
+    run.close()
+    with pytest.raises(RunError, match=rf"run.json: {key} is \[1\], expected an object"):
+        RunFolder.open(out)
+
+
+def test_an_edited_log_is_refused_by_record(text, tmp_path):
+    out = tmp_path / "run"
+    begin(text, out)
+    with (out / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 9}\n')
+    with pytest.raises(RunError, match=r"record \d+ has no loss_nats, seconds, split, tokens"):
+        loss(RunView.open(out))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"init.std": -1.0}, "setting init.std is -1.0; it must be above 0"),
+        ({"init.std": float("nan")}, "setting init.std is nan"),
+        ({"accumulate": 10**12}, "setting accumulate is 1000000000000; it must be at least 1 and at most"),
+        ({"steps": 2**63}, "setting steps is"),
+        ({"training": 3}, "setting training is a group; set one of its fields, such as training.steps"),
+    ],
+)
+def test_message_for_settings_that_cannot_be(text, tmp_path, settings, message):
+    with pytest.raises(UsageError, match=message):
+        begin(text, tmp_path / "run", **settings)
+
+
+def test_message_for_an_endless_budget_and_a_nest_of_brackets(text):
+    with pytest.raises(UsageError, match=r"setting minutes is 1e[+]300; it must be a number above 0"):
+        prepare_small([str(text)], Reading(), {"minutes": 1e300})
+    assert parse_setting("seed=" + "[" * 100_000)[0] == "seed"
