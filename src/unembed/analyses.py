@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from unembed.checkpoints.load import load_checkpoint, spec_of
+from unembed.checkpoints.load import load_checkpoint, open_run, spec_of
 from unembed.checkpoints.native import Checkpoint
 from unembed.checkpoints.run_folder import RunFolder
 from unembed.corpora.grammar import Grammar, grammar
@@ -39,7 +39,7 @@ class RunView:
     @staticmethod
     def open(path: str | Path) -> "RunView":
         """Opens a run that has at least one complete checkpoint. Raises: RunError."""
-        view = RunView(RunFolder.open(path))
+        view = RunView(open_run(path))
         if not view.checkpoints:
             raise RunError(f"{path}: has no complete checkpoint yet, so there is nothing to look at")
         return view

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from unembed.analyses import RunView, loss
+from unembed.checkpoints.load import open_run
 from unembed.checkpoints.run_folder import RunFolder
 from unembed.corpora.text import Reading, find_files
 from unembed.errors import CorpusError, RunError, UsageError
@@ -72,7 +73,7 @@ def test_an_edited_description_is_refused_by_key(text, tmp_path, key):
     run.write_description({**run.description, key: [1]})
     run.close()
     with pytest.raises(RunError, match=rf"run.json: {key} is \[1\], expected an object"):
-        RunFolder.open(out)
+        open_run(out)
 
 
 def test_an_edited_log_is_refused_by_record(text, tmp_path):

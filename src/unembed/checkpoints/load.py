@@ -14,7 +14,7 @@ from torch import Tensor
 from unembed.checkpoints.native import Checkpoint, open_checkpoint
 from unembed.checkpoints.pickles import refuse_pickle
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
-from unembed.errors import CheckpointError
+from unembed.errors import CheckpointError, RunError
 from unembed.model.check import from_plain
 from unembed.model.init import Gpt2Init, build
 from unembed.model.presets import PRESETS, preset
@@ -50,6 +50,16 @@ def load_checkpoint(run: RunFolder, checkpoint: Checkpoint) -> Transformer:
     if tokenizer.is_file():
         found.tokenizer = tokenizer_files.load(tokenizer)
     return found
+
+
+def open_run(path: str | Path) -> RunFolder:
+    """Opens a run that training made. Raises: RunError also where run.json has other types than training writes."""
+    run = RunFolder.open(path)
+    for key in (CONFIG_KEY, "settings", "data", "floors", "versions"):
+        if not isinstance(run.description.get(key, {}), dict):
+            found = repr(run.description[key])[:40]
+            raise RunError(f"{run.path / RUN_FILE}: {key} is {found}, expected an object; was it edited?")
+    return run
 
 
 def spec_of(run: RunFolder) -> TransformerSpec:

@@ -16,7 +16,7 @@ import msgspec
 import numpy
 import torch
 
-from unembed.checkpoints.load import CONFIG_KEY, TOKENIZER
+from unembed.checkpoints.load import CONFIG_KEY, TOKENIZER, open_run
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
 from unembed.corpora.shards import TokenShards
 from unembed.corpora.text import Reading
@@ -192,7 +192,7 @@ def _refuse_other_tokenizer(run: RunFolder, shards: TokenShards) -> None:
 
 
 def _take_up(out: Path, settings: Mapping[str, Any], say: Say) -> tuple[RunFolder, RunConfig]:
-    run = RunFolder.open(out)
+    run = open_run(out)
     try:
         saved = msgspec.convert(run.description[CONFIG_KEY], RunConfig)
     except (KeyError, msgspec.ValidationError) as error:
