@@ -101,11 +101,6 @@ class RunFolder:
             raise RunError(
                 f"{folder / RUN_FILE}: is not of format {FORMAT}. Another version of unembed may have written it."
             )
-        for key in ("config", "settings", "data", "floors", "versions"):
-            if not isinstance(description.get(key, {}), dict):
-                raise RunError(
-                    f"{folder / RUN_FILE}: {key} is {description[key]!r:.40}, expected an object; was it edited?"
-                )
         return RunFolder(folder, description, files=files)
 
     @staticmethod
