@@ -170,7 +170,7 @@ def test_unknown_settings_are_told_from_known_ones(name, hint):
         ({"dropout": None}, r"Expected `float`, got `null` - at `\$.training.dropout`"),
         ({"training.schedule": {"type": "linear"}}, r"Invalid value 'linear' - at `\$.training.schedule.type`"),
         ({"init": {"type": "gpt2", "std": 0.1, "mean": 1}}, r"unknown field `mean` - at `\$.init`"),
-        ({"training": 3}, r"Expected `object`, got `int` - at `\$.training`"),
+        ({"training": 3}, "setting training is a group; set one of its fields, such as training.steps"),
         ({"tied": "yes"}, "setting tied is 'yes': Expected `bool`, got `str`"),
         ({"tied": 1}, "setting tied is 1: Expected `bool`, got `int`"),
         ({"context_length": "long"}, "setting context_length is 'long': Expected `int`, got `str`"),

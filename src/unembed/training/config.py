@@ -173,7 +173,7 @@ def _put(plain: dict[str, Any], name: str, value: Any) -> None:
         place = place.get(key) if isinstance(place, dict) else None
     if path[0] == "model" or not isinstance(place, dict) or path[-1] not in place or path[-1] in ("type", "recipe"):
         raise UsageError(_unknown(name, plain))
-    if isinstance(place[path[-1]], dict):
+    if isinstance(place[path[-1]], dict) and not isinstance(value, dict):
         raise UsageError(
             f"setting {name} is a group; set one of its fields, such as {_paths(place[path[-1]], name + '.')[0]}"
         )
