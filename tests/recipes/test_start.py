@@ -65,6 +65,15 @@ def test_a_foreign_tokenizer_stops_a_resume(text, tmp_path):
         train(recipe_name="nanogpt-cpu", out=out, resume=True, settings={"steps": 3})
 
 
+def test_fewer_steps_than_are_done_are_refused_and_change_nothing(text, tmp_path):
+    out = tmp_path / "run"
+    begin(text, out)
+    before = (out / "run.json").read_bytes()
+    with pytest.raises(RunError, match="is at step 2 already, and --steps is the total: give at least 2"):
+        train(recipe_name="nanogpt-cpu", out=out, resume=True, settings={"steps": 1})
+    assert (out / "run.json").read_bytes() == before
+
+
 @pytest.mark.parametrize("key", ["settings", "data", "floors", "versions"])
 def test_an_edited_description_is_refused_by_key(text, tmp_path, key):
     out = tmp_path / "run"

@@ -205,6 +205,11 @@ def _take_up(out: Path, settings: Mapping[str, Any], say: Say) -> tuple[RunFolde
     changed = with_settings(saved, {k: v for k, v in settings.items() if k not in begun_with or begun_with[k] != v})
     if changed.model != saved.model or changed.seed != saved.seed or changed.init != saved.init:
         raise RunError(f"{out}: a run cannot change its model, its seed or its init when it goes on; begin another one")
+    newest, _ = run.latest()
+    if changed != saved and newest is not None and changed.training.steps < newest.step:
+        raise RunError(
+            f"{out}: is at step {newest.step} already, and --steps is the total: give at least {newest.step}. Nothing was changed."
+        )
     if changed != saved:
         now = {CONFIG_KEY: msgspec.to_builtins(changed), SETTINGS_KEY: {**begun_with, **settings}}
         run.write_description({**run.description, **now})
