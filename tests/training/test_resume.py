@@ -245,7 +245,7 @@ def test_more_steps_go_on_and_stand_in_the_description(text, copied):
     assert [r["step"] for r in metrics(copied) if r["split"] == "train"] == list(range(1, 13))
     again, said = go_on(text, copied)  # the command that began the run asks for ten: they are done
     assert again.step == 12
-    assert RunFolder.open(copied).description["config"]["training"]["steps"] == 10
+    assert RunFolder.open(copied).description["config"]["training"]["steps"] == 12
     assert "the run is finished at step 12" in said
 
 

@@ -206,10 +206,9 @@ def _take_up(out: Path, settings: Mapping[str, Any], say: Say) -> tuple[RunFolde
     if changed.model != saved.model or changed.seed != saved.seed or changed.init != saved.init:
         raise RunError(f"{out}: a run cannot change its model, its seed or its init when it goes on; begin another one")
     newest, _ = run.latest()
-    if changed != saved and newest is not None and changed.training.steps < newest.step:
-        raise RunError(
-            f"{out}: is at step {newest.step} already, and --steps is the total: give at least {newest.step}. Nothing was changed."
-        )
+    if newest is not None and changed.training.steps < newest.step:
+        # the total is reached: the run is reported as it is, and what it was told stays as it stands
+        return run, changed
     if changed != saved:
         now = {CONFIG_KEY: msgspec.to_builtins(changed), SETTINGS_KEY: {**begun_with, **settings}}
         run.write_description({**run.description, **now})
