@@ -61,6 +61,11 @@ class RunView:
         """The run's tokenizer."""
         return tokenizer_of(self.model())
 
+    @cached_property
+    def token_texts(self) -> list[str]:
+        """How each id of the vocabulary is shown."""
+        return [self.tokenizer.token_text(i) for i in range(self.tokenizer.vocab_size)]
+
     @property
     def learns_grammar(self) -> bool:
         """Whether the run's text came from a grammar of ours."""
@@ -176,8 +181,7 @@ def lens(run: RunView) -> Result:
     written = continue_text(model, _opening(run), n_tokens=n, sampling=GREEDY, seed=0).values
     start, is_text = prompt_ids(tokenizer, _opening(run))
     ids = [*start, *written["ids"]][-n:] if is_text else list(written["ids"])[:n] or start
-    names = [tokenizer.token_text(i) for i in range(tokenizer.vocab_size)]
-    found = logit_lens(model, ids, texts=names)
+    found = logit_lens(model, ids, texts=run.token_texts)
     # the page shows single numbers and the picture; the arrays stand in its table
     single = {"n_layers": model.spec.n_layers, "identity_error": found.values["identity_error"]}
     return replace(found, tables={"lens": found.tables["lens"]}, values=single)
@@ -185,9 +189,7 @@ def lens(run: RunView) -> Result:
 
 def token_space(run: RunView) -> Result:
     """The token table before training and after, as planes, with the neighbours of the tokens that moved the most."""
-    tokenizer = run.tokenizer
-    n = min(tokenizer.vocab_size, 400)  # more points than this hide each other
-    texts = [tokenizer.token_text(i) for i in range(n)]
+    texts = run.token_texts[:400]  # more points than this hide each other
     tables = [("before", run.model(0).embed.table), ("after", run.model().embed.table)]
     groups = None
     if run.learns_grammar:
@@ -198,11 +200,9 @@ def token_space(run: RunView) -> Result:
 
 def agreement(run: RunView) -> Result:
     """How many long agreements of the grammar the model gets right, on sentences that it has not read."""
-    rules, tokenizer = run.grammar(), run.tokenizer
-    names = [tokenizer.token_text(i) for i in range(tokenizer.vocab_size)]
     shards = TokenShards.open(run.folder.path / "data", verifies=False)
-    read = sentences(names[i] for i in shards.train.ids.tolist())
-    return score_agreements(run.model(), tokenizer, rules, exclude=read)
+    read = sentences(run.token_texts[i] for i in shards.train.ids.tolist())
+    return score_agreements(run.model(), run.tokenizer, run.grammar(), exclude=read)
 
 
 ANALYSES: tuple[Analysis, ...] = (

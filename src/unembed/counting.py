@@ -3,11 +3,10 @@
 It imports no torch: a preset is data, and a run's description is JSON. The next file to read is model/counts.py.
 """
 
-import difflib
 import json
 from pathlib import Path
 
-from unembed.errors import CheckpointError
+from unembed.errors import CheckpointError, did_you_mean
 from unembed.model.check import from_plain
 from unembed.model.presets import PRESETS, preset
 from unembed.model.spec import TransformerSpec
@@ -31,6 +30,5 @@ def spec_of_model(model: str | Path) -> TransformerSpec:
     if path.exists():
         raise CheckpointError(f"{path}: is no run. Give a run folder, or a preset such as gpt2.")
     beside = [str(one) for one in path.parent.iterdir() if one.is_dir()] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(str(path), [*beside, *PRESETS], n=3, cutoff=0.6)
-    hint = f"Did you mean {' or '.join(close)}?" if close else "Give a run folder, or a preset such as gpt2."
+    hint = did_you_mean(str(path), [*beside, *PRESETS], "Give a run folder, or a preset such as gpt2.", cutoff=0.6)
     raise CheckpointError(f"{path}: there is no such run, and no preset of that name. {hint}")

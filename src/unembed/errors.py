@@ -19,6 +19,9 @@ Each message says where, what came, what was expected, and what to do next, in a
 read is results.py, the shape of everything that is not an error.
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 class UnembedError(Exception):
     """The root of the tree: catching it catches everything that this package raises on purpose."""
@@ -88,3 +91,13 @@ class Interrupted(UnembedError):
     """A signal stopped the work; everything up to the last finished step is saved."""
 
     exit_code = 130
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str, *, n: int = 3, cutoff: float = 0.5) -> str:
+    """The next step for a name that does not exist: up to n known names that are like it, else what `otherwise` says.
+
+    >>> did_you_mean("gtp2", ["gpt2", "llama-3-8b"], "There are others.")
+    'Did you mean gpt2?'
+    """
+    close = difflib.get_close_matches(name, list(known), n=n, cutoff=cutoff)
+    return f"Did you mean {' or '.join(close)}?" if close else otherwise

@@ -3,10 +3,6 @@
 Nothing is probed when this file is imported. The next file to read is results.py.
 """
 
-import os
-import platform
-from typing import Any
-
 from unembed.errors import UsageError
 
 
@@ -38,28 +34,3 @@ def set_threads(n_threads: int | None) -> int:
             raise UsageError(f"threads is {n_threads}; it must be at least 1")
         torch.set_num_threads(n_threads)
     return torch.get_num_threads()
-
-
-def machine_facts() -> dict[str, Any]:
-    """What a result depends on beside its input: processor, cores, threads and versions. No name of the machine."""
-    import torch
-
-    return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "system": platform.system(),
-    }
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        return platform.processor() or platform.machine()  # not Linux: what Python knows is what there is
-    return platform.processor() or platform.machine()

@@ -5,7 +5,6 @@ memory and take over the mapped file, so a model is never held twice. The next f
 or training/loop.py for how such a file comes to be.
 """
 
-import difflib
 from pathlib import Path
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from unembed.checkpoints.native import Checkpoint, open_checkpoint
 from unembed.checkpoints.pickles import refuse_pickle
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
-from unembed.errors import CheckpointError, RunError
+from unembed.errors import CheckpointError, RunError, did_you_mean
 from unembed.model.check import from_plain
 from unembed.model.init import Gpt2Init, build
 from unembed.model.presets import PRESETS, preset
@@ -116,6 +115,5 @@ def _why_no_model(path: Path) -> str:
     if path.is_dir():
         return f"{path}: holds no {RUN_FILE}, so it is no run. Name the folder that `unembed train --out` wrote."
     beside = [str(one) for one in path.parent.iterdir()] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(str(path), [*beside, *PRESETS], n=3, cutoff=0.6)
-    hint = f"Did you mean {' or '.join(close)}?" if close else "Give a run folder, or a preset such as gpt2."
+    hint = did_you_mean(str(path), [*beside, *PRESETS], "Give a run folder, or a preset such as gpt2.", cutoff=0.6)
     return f"{path}: there is no such run, and no preset of that name. {hint}"

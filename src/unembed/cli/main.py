@@ -4,7 +4,6 @@
 read is render.py, then any command's own file.
 """
 
-import difflib
 import importlib
 import io
 import os
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from unembed.cli.render import say
-from unembed.errors import UnembedError
+from unembed.errors import UnembedError, did_you_mean
 
 # command: the module that holds it, and its line in the list of commands
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -49,8 +48,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with the closest names when there is no such command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            close = difflib.get_close_matches(args[0], COMMANDS, n=2, cutoff=0.5)
-            hint = f"Did you mean {' or '.join(close)}?" if close else f"There are: {', '.join(COMMANDS)}."
+            hint = did_you_mean(args[0], COMMANDS, f"There are: {', '.join(COMMANDS)}.", n=2)
             raise click.UsageError(f"no command is named {args[0]!r}. {hint}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -3,9 +3,7 @@
 base.py says what a recipe gives; RECIPES is the visible list. start.py, the next file to read, carries one out.
 """
 
-import difflib
-
-from unembed.errors import UsageError
+from unembed.errors import UsageError, did_you_mean
 from unembed.recipes import nanogpt_cpu, small, tour
 from unembed.recipes.base import Recipe
 
@@ -16,7 +14,6 @@ def recipe(name: str) -> Recipe:
     """Finds a recipe by name. Raises: UsageError with the closest names."""
     by_name = {one.name: one for one in RECIPES}
     if name not in by_name:
-        close = difflib.get_close_matches(name, by_name, n=2, cutoff=0.5)
-        hint = f"Did you mean {' or '.join(close)}?" if close else f"There are: {', '.join(by_name)}."
+        hint = did_you_mean(name, by_name, f"There are: {', '.join(by_name)}.", n=2)
         raise UsageError(f"no recipe is named {name!r}. {hint}")
     return by_name[name]

@@ -1,4 +1,4 @@
-"""What a recipe is: a function from data and settings to everything that a run needs.
+"""What a recipe is: a function from data and settings to everything that a run needs; and what all that read files share.
 
 The next file to read is tour.py, the smallest one.
 """
@@ -8,9 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from unembed.corpora.encode import encode_corpus
 from unembed.corpora.shards import TokenShards
-from unembed.corpora.text import Reading
+from unembed.corpora.text import Reading, ReadReport, TextReader
 from unembed.tokenizers.base import Tokenizer
+from unembed.tokenizers.characters import CharacterTokenizer
 from unembed.training.config import RunConfig
 
 
@@ -28,6 +32,48 @@ class Prepared:
     data: Mapping[str, Any]
     floors: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one pass over the data found: enough to choose a tokenizer, and what run.json says of the source."""
+
+    reader: TextReader
+    report: ReadReport
+    alphabet: frozenset[str]
+
+    @staticmethod
+    def of(reader: TextReader) -> "Survey":
+        """Reads everything once. Raises: CorpusError as the reader does."""
+        report, alphabet = ReadReport(), set[str]()
+        for piece in reader.pieces(report):
+            alphabet.update(piece.text)
+        return Survey(reader, report, frozenset(alphabet))
+
+    def characters(self) -> CharacterTokenizer:
+        """Every character a token; documents are kept apart by an end token, a single text has nothing to be kept from."""
+        return CharacterTokenizer.from_text("".join(sorted(self.alphabet)), has_end=self.report.n_documents > 1)
+
+    def prepared(self, config: RunConfig, tokenizer: Tokenizer, notes: Sequence[str]) -> Prepared:
+        """The run on this data, its notes followed by the reader's own."""
+        report, options = self.report, self.reader.options
+
+        def write_shards(folder: Path) -> TokenShards:
+            return encode_corpus(self.reader, tokenizer, folder, n_characters=report.n_characters)
+
+        return Prepared(
+            config=config,
+            tokenizer=tokenizer,
+            write_shards=write_shards,
+            data={
+                "sources": [path.name for path in self.reader.files],
+                "documents": report.n_documents,
+                "characters": report.n_characters,
+                "bytes": report.n_bytes,
+                "reading": msgspec.to_builtins(options),
+            },
+            notes=(*notes, *report.notes(options)),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

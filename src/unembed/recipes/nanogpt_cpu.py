@@ -6,31 +6,23 @@ Source: nanoGPT's README, "I only have a macbook", and config/train_shakespeare_
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from unembed.corpora.encode import encode_corpus
-from unembed.corpora.shards import TokenShards
-from unembed.corpora.text import Reading, ReadReport, TextReader
+from unembed.corpora.text import Reading, TextReader
 from unembed.model.init import Gpt2Init
 from unembed.model.presets import preset
 from unembed.optim.adamw import AdamWConfig
 from unembed.optim.schedules import Cosine
-from unembed.recipes.base import Prepared, Recipe
-from unembed.tokenizers.characters import CharacterTokenizer
+from unembed.recipes.base import Prepared, Recipe, Survey
 from unembed.training.config import RunConfig, TrainingConfig, with_settings
 
 
 def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) -> Prepared:
     """Reads the text once for its alphabet, and decides the rest by nanoGPT's numbers and the user's settings."""
-    reader, report = TextReader(list(data), reading), ReadReport()
-    characters: set[str] = set()
-    for piece in reader.pieces(report):
-        characters.update(piece.text)
-    # documents are kept apart by an end token; a single text has nothing to be kept apart from
-    tokenizer = CharacterTokenizer.from_text("".join(sorted(characters)), has_end=report.n_documents > 1)
+    survey = Survey.of(TextReader(list(data), reading))
+    tokenizer = survey.characters()
     spec = preset("nanogpt-cpu").spec
     embedding = msgspec.structs.replace(spec.embedding, vocab_size=tokenizer.vocab_size)
     config = RunConfig(
@@ -54,25 +46,8 @@ def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) 
         ),
     )
 
-    def write_shards(folder: Path) -> TokenShards:
-        return encode_corpus(reader, tokenizer, folder, n_characters=report.n_characters)
-
-    return Prepared(
-        config=with_settings(config, settings),
-        tokenizer=tokenizer,
-        write_shards=write_shards,
-        data={
-            "sources": [path.name for path in reader.files],
-            "documents": report.n_documents,
-            "characters": report.n_characters,
-            "bytes": report.n_bytes,
-            "reading": msgspec.to_builtins(reading),
-        },
-        notes=(
-            f"{report.n_characters:,} characters, {tokenizer.vocab_size} different; each is a token",
-            *report.notes(reading),
-        ),
-    )
+    about = f"{survey.report.n_characters:,} characters, {tokenizer.vocab_size} different; each is a token"
+    return survey.prepared(with_settings(config, settings), tokenizer, [about])
 
 
 RECIPE = Recipe(

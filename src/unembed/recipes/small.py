@@ -6,36 +6,19 @@ speed that turns minutes into tokens is a constant below; another machine needs 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from unembed.corpora.encode import encode_corpus
-from unembed.corpora.shards import TokenShards
-from unembed.corpora.text import Reading, ReadReport, TextReader
+from unembed.corpora.text import Reading, TextReader
 from unembed.errors import UsageError
 from unembed.model.counts import count
 from unembed.model.init import ZeroOutInit
-from unembed.model.spec import (
-    Attention,
-    Block,
-    Causal,
-    Embedding,
-    PlainMlp,
-    RmsNorm,
-    Rotary,
-    Serial,
-    TiedHead,
-    TransformerSpec,
-)
+from unembed.model.presets.row import attention, embedding, head
+from unembed.model.spec import Block, Causal, PlainMlp, RmsNorm, Rotary, Serial, TransformerSpec
 from unembed.optim.adamw import AdamWConfig
 from unembed.optim.schedules import Cosine
 from unembed.planning.flops import flops
-from unembed.recipes.base import Prepared, Recipe
+from unembed.recipes.base import Prepared, Recipe, Survey
 from unembed.tokenizers.base import Tokenizer
-from unembed.tokenizers.characters import CharacterTokenizer
 from unembed.tokenizers.training import train_bpe
 from unembed.training.config import RunConfig, TrainingConfig, with_settings
 
@@ -43,7 +26,8 @@ DEFAULT_MINUTES = 5.0
 MOST_MINUTES = 1_000_000  # two years
 # What two cores of 2024 sustain on models of this size, matrix products and everything between them, in FLOP/s.
 ASSUMED_FLOPS = 40e9
-# d_model and layers, heads of 32; sizes grow about twofold from one to the next.
+D_HEAD = 32
+# d_model and layers; sizes grow about twofold from one to the next.
 LADDER = ((64, 2), (96, 3), (128, 4), (192, 4), (256, 4), (320, 6), (448, 6), (512, 8), (768, 12))
 # An alphabet this small (DNA, proteins, digits) has nothing to gain from merging letters.
 SMALL_ALPHABET = 48
@@ -54,64 +38,29 @@ MOST_EPOCHS = 24
 BATCH_TOKENS = 2048
 
 
-@dataclass(frozen=True, kw_only=True)
-class Survey:
-    """What one pass over the data found."""
-
-    report: ReadReport
-    alphabet: frozenset[str]
-
-
 def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) -> Prepared:
     """Surveys the text and decides. Its own setting is `minutes`. Raises: UsageError for a budget that is not positive."""
     own = {key: value for key, value in settings.items() if key != "minutes"}
     minutes = settings.get("minutes", DEFAULT_MINUTES)
     if not isinstance(minutes, int | float) or isinstance(minutes, bool) or not 0 < minutes <= MOST_MINUTES:
         raise UsageError(f"setting minutes is {minutes!r}; it must be a number above 0, at most {MOST_MINUTES:,}")
-    reader = TextReader(list(data), reading)
-    survey = _survey(reader)
-    tokenizer, why_tokenizer = _tokenizer(reader, survey)
-    per_token = _bytes_per_token(reader, tokenizer)
+    survey = Survey.of(TextReader(list(data), reading))
+    tokenizer, why_tokenizer = _tokenizer(survey)
+    per_token = _bytes_per_token(survey.reader, tokenizer)
     n_tokens = max(1, int(survey.report.n_bytes / per_token))
     config, why_size = _config(tokenizer.vocab_size, int(0.9 * n_tokens), float(minutes))
     config = with_settings(config, own)
-
-    def write_shards(folder: Path) -> TokenShards:
-        return encode_corpus(reader, tokenizer, folder, n_characters=survey.report.n_characters)
-
-    return Prepared(
-        config=config,
-        tokenizer=tokenizer,
-        write_shards=write_shards,
-        data={
-            "sources": [path.name for path in reader.files],
-            "documents": survey.report.n_documents,
-            "characters": survey.report.n_characters,
-            "bytes": survey.report.n_bytes,
-            "reading": msgspec.to_builtins(reading),
-        },
-        notes=(why_tokenizer, *why_size, *_warnings(n_tokens, config), *survey.report.notes(reading)),
-    )
+    return survey.prepared(config, tokenizer, [why_tokenizer, *why_size, *_warnings(n_tokens, config)])
 
 
-def _survey(reader: TextReader) -> Survey:
-    report, alphabet = ReadReport(), set[str]()
-    for piece in reader.pieces(report):
-        alphabet.update(piece.text)
-    return Survey(report=report, alphabet=frozenset(alphabet))
-
-
-def _tokenizer(reader: TextReader, survey: Survey) -> tuple[Tokenizer, str]:
+def _tokenizer(survey: Survey) -> tuple[Tokenizer, str]:
     """Characters for a small alphabet, byte-level BPE for everything else: both give back every byte of a text."""
     n_different, n_bytes = len(survey.alphabet), survey.report.n_bytes
     if n_different <= SMALL_ALPHABET:
-        tokenizer = CharacterTokenizer.from_text(
-            "".join(sorted(survey.alphabet)), has_end=survey.report.n_documents > 1
-        )
-        return tokenizer, f"tokenizer: characters, because the text has only {n_different} different ones"
+        return survey.characters(), f"tokenizer: characters, because the text has only {n_different} different ones"
     # about 1,000 bytes of text for each entry, so that even rare entries are seen often enough to be learnt
     vocab_size = min(8192, max(320, 1 << max(0, round(math.log2(n_bytes / 1000)))))
-    trained = train_bpe((piece.text for piece in reader.pieces()), vocab_size=vocab_size)
+    trained = train_bpe((piece.text for piece in survey.reader.pieces()), vocab_size=vocab_size)
     return trained, (
         f"tokenizer: byte-level BPE with {trained.vocab_size:,} entries, because the text has {n_different:,} different "
         f"characters and {n_bytes:,} bytes; nothing is lost"
@@ -166,37 +115,19 @@ def _config(vocab_size: int, n_train_tokens: int, minutes: float) -> tuple[RunCo
 def _spec(vocab_size: int, context_length: int, d_model: int, n_layers: int) -> TransformerSpec:
     """Rotary positions, RMSNorm, normed queries and keys, squared ReLU, a tied head."""
     norm = RmsNorm(eps=1e-6, gain="plain")
-    d_head = 32
+    rotary = Rotary(theta=10_000.0, pairing="half", fraction=1.0, scaling=None)
     block = Block(
-        attention=Attention(
-            n_heads=d_model // d_head,
-            n_kv_heads=d_model // d_head,
-            d_head=d_head,
-            score_scale=d_head**-0.5,
-            score_softcap=None,
-            position=Rotary(theta=10_000.0, pairing="half", fraction=1.0, scaling=None),
-            sees=Causal(window=None),
-            biases=(),
-            qk_norm=RmsNorm(eps=1e-6, gain="plain"),
-        ),
+        attention=attention(d_model // D_HEAD, D_HEAD, position=rotary, sees=Causal(window=None), qk_norm=norm),
         mlp=PlainMlp(d_mlp=4 * d_model, activation="relu_squared", has_bias=False),
         norm=norm,
         residual=Serial(norm_at="pre"),
     )
     return TransformerSpec(
         context_length=context_length,
-        embedding=Embedding(
-            vocab_size=vocab_size,
-            d_model=d_model,
-            scale=None,
-            position=None,
-            n_token_types=None,
-            norm=None,
-            token_dropout=None,
-        ),
+        embedding=embedding(vocab_size, d_model),
         blocks=(block,) * n_layers,
         final_norm=norm,
-        head=TiedHead(transform=None, has_bias=False, scale=None, softcap=None),
+        head=head(is_tied=True),
     )
 
 

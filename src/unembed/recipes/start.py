@@ -127,8 +127,7 @@ def _begin(
     was_there = out.is_dir()
     run = RunFolder.create(out, description=description)
     try:
-        _write_data(run, prepared)
-        _refuse_too_short(TokenShards.open(run.path / DATA, verifies=False), prepared.config)
+        _refuse_too_short(_write_data(run, prepared), prepared.config)
     except BaseException:
         run.close()
         _undo(run.path, was_there)
@@ -159,13 +158,13 @@ def _prepare(data: list[str], recipe_name: str, settings: Mapping[str, Any], rea
     return chosen.prepare(data, Reading() if reading is None else reading, settings)
 
 
-def _write_data(run: RunFolder, prepared: Prepared) -> None:
+def _write_data(run: RunFolder, prepared: Prepared) -> TokenShards:
     """The tokenizer first and the shards last: they appear in one instant, so a folder of shards means all is there."""
     run.lock()
     for unfinished in run.path.glob(f".{DATA}.*"):  # of a process that was killed: we hold the lock, so it is gone
         shutil.rmtree(unfinished, ignore_errors=True)
     tokenizer_files.save(prepared.tokenizer, run.path / TOKENIZER)
-    prepared.write_shards(run.path / DATA)
+    return prepared.write_shards(run.path / DATA)
 
 
 def _write_data_again(run: RunFolder, config: RunConfig, data: list[str], reading: Reading | None) -> None:

@@ -4,14 +4,13 @@ Scripts set a handful of short names (`learning_rate`, `steps`, ...); each stand
 other path may be given in full (`training.clip_norm`). The next file to read is loop.py.
 """
 
-import difflib
 import json
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from unembed.errors import UsageError
+from unembed.errors import UsageError, did_you_mean
 from unembed.model.check import check
 from unembed.model.init import AndreaInit, Init
 from unembed.model.spec import Learned, TransformerSpec, with_tying
@@ -182,8 +181,7 @@ def _put(plain: dict[str, Any], name: str, value: Any) -> None:
 
 def _unknown(name: str, plain: dict[str, Any]) -> str:
     known = [*SHORT_NAMES, *MODEL_SETTINGS, *_paths({"training": plain["training"]}, "")]
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(close)}?" if close else f"There are: {', '.join(known[:12])}."
+    hint = did_you_mean(name, known, f"There are: {', '.join(known[:12])}.")
     return f"no setting is named {name!r}. {hint}"
 
 

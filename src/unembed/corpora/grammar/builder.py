@@ -62,6 +62,10 @@ class Builder:
         self._connect(ends, end.shares[0][0])
         return end
 
+    def time(self, tense: str, words: Cell | Sequence[str], share: float) -> Ends:
+        """Adds the word of time that opens a sentence and decides its tense; `share` of all sentences begin so."""
+        return self.word(self.start * share, words, part="time", controls=("tense",), features={"tense": tense})
+
     def join(self, ends: Ends, earlier: Ends) -> None:
         """Lets `ends` go on with a word that exists already: how loops are made."""
         for state, _ in earlier.shares:

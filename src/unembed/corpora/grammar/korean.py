@@ -124,13 +124,7 @@ def build(lexicon: Lexicon) -> Automaton:
     b = Builder()
     future = Ends()
     for tense in TENSES:
-        time = b.word(
-            b.start * (1 / len(TENSES)),
-            lexicon.times[tense],
-            part="time",
-            controls=("tense",),
-            features={"tense": tense},
-        )
+        time = b.time(tense, lexicon.times[tense], 1 / len(TENSES))
         for topic, field in lexicon.fields.items():
             for respect in RESPECTS:
                 features = {"tense": tense, "honorific": respect, "topic": topic}

@@ -112,13 +112,7 @@ def build(lexicon: Lexicon) -> Automaton:
     b = Builder()
     predicates: dict[tuple[str, str, str], Ends] = {}
     for tense in TENSES:
-        time = b.word(
-            b.start * (1 / len(TENSES)),
-            lexicon.times[tense],
-            part="time",
-            controls=("tense",),
-            features={"tense": tense},
-        )
+        time = b.time(tense, lexicon.times[tense], 1 / len(TENSES))
         for pronoun, person, number, gender in PRONOUNS:
             features = {"tense": tense, "person": person, "number": number, "gender": gender, "topic": "-"}
             decided = ("person", "number") if gender == "-" else ("person", "number", "gender")

@@ -4,11 +4,9 @@ A preset is a spec with its source, never weights. Each family's file holds rows
 row into a spec; `PRESETS` below is the visible list of them all. No torch is imported.
 """
 
-import difflib
-
 import msgspec
 
-from unembed.errors import UsageError
+from unembed.errors import UsageError, did_you_mean
 from unembed.model.presets import bert_like, esm, gemma, gpt, llama, neox, qwen
 from unembed.model.presets.row import Row
 from unembed.model.spec import TransformerSpec
@@ -41,8 +39,7 @@ def preset(name: str) -> Preset:
     12
     """
     if name not in PRESETS:
-        close = difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.5)
-        hint = f"Did you mean {' or '.join(close)}?" if close else f"There are: {', '.join(PRESETS)}."
+        hint = did_you_mean(name, PRESETS, f"There are: {', '.join(PRESETS)}.")
         raise UsageError(f"no preset is named {name!r}. {hint}")
     make, source, note = PRESETS[name]
     return Preset(name=name, spec=make(), source=source, note=note)
