@@ -75,11 +75,23 @@ def _refuse_shared(tensors: Mapping[str, Tensor], label: str) -> None:
             spans.append((str(tensor.device), begin, begin + reach * tensor.element_size(), name))
     spans.sort()
     for (device, _, end, first), (other_device, begin, _, second) in itertools.pairwise(spans):
-        if device == other_device and begin < end:
+        if device == other_device and begin < end and not _are_columns(tensors[first], tensors[second]):
             raise CheckpointError(
                 f"{label}: {short(first)} and {short(second)} share memory. Written under both names they would come "
                 "back as two separate tensors: give a shared one under one name, or clone it if two are meant."
             )
+
+
+def _are_columns(first: Tensor, second: Tensor) -> bool:
+    """True of two matrices that lie side by side in the rows of one: q, k and v as GPT-2's files hold them."""
+    pitch = max(first.stride(), default=0)
+    if first.ndim != 2 or second.ndim != 2 or {*first.stride()} != {1, pitch} or {*second.stride()} != {1, pitch}:
+        return False
+    # counted from the earlier of the two, so that no matrix straddles the end of a row
+    first, second = sorted((first, second), key=lambda tensor: tensor.data_ptr())
+    width, next_width = (tensor.shape[tensor.stride().index(1)] for tensor in (first, second))
+    begin = (second.data_ptr() - first.data_ptr()) // first.element_size() % pitch
+    return first.dtype == second.dtype and width <= begin and begin + next_width <= pitch
 
 
 def _pieces(header: bytes, tensors: list[Tensor]) -> Iterator[memoryview]:

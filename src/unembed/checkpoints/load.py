@@ -1,8 +1,8 @@
-"""Any MODEL that a user may name, as a model in memory: a run folder, a checkpoint in one, or a preset.
+"""Any MODEL that a user may name, as a model in memory: a run, a checkpoint in one, another program's files, or a preset.
 
 The weights in memory are the weights in the file; nothing is folded, centred or guessed. Parameters are made without
-memory and take over the mapped file, so a model is never held twice. The next file to read is ../lenses/logit_lens.py,
-or training/loop.py for how such a file comes to be.
+memory and take over the mapped file, so a model is never held twice. The next file to read is translate.py, for files
+of other programs, or training/loop.py for how a run's come to be.
 """
 
 from pathlib import Path
@@ -10,9 +10,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unembed.checkpoints.native import Checkpoint, open_checkpoint
+from unembed.checkpoints import huggingface
+from unembed.checkpoints.native import MANIFEST, WEIGHTS, Checkpoint, open_checkpoint
 from unembed.checkpoints.pickles import refuse_pickle
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
+from unembed.checkpoints.translate import Dtype, Source, translate
 from unembed.errors import CheckpointError, RunError, did_you_mean
 from unembed.model.check import from_plain
 from unembed.model.init import Gpt2Init, build
@@ -20,26 +22,55 @@ from unembed.model.presets import PRESETS, preset
 from unembed.model.spec import TransformerSpec
 from unembed.model.transformer import Transformer
 from unembed.tokenizers import files as tokenizer_files
+from unembed.tokenizers import foreign
 
 TOKENIZER = "tokenizer.json"
 CONFIG_KEY = "config"
 
 
-def load(model: str | Path, *, step: int | None = None) -> Transformer:
-    """Opens a MODEL: a run folder (its newest complete checkpoint, or that of `step`), a checkpoint folder, or a preset.
+def load(
+    model: str | Path, *, step: int | None = None, tokenizer: str | Path | None = None, dtype: Dtype = None
+) -> Transformer:
+    """Opens a MODEL: a run folder (its newest complete checkpoint, or that of `step`), a checkpoint folder, a folder or file
+    of another program, or a preset.
 
-    `.tokenizer` is the one that made the run's ids; a preset has none, and random weights (seed 0).
+    `.tokenizer` is the one that made the run's ids, the one found in or beside another program's file, or that of the file
+    `tokenizer`; a preset has none, and random weights (seed 0). `dtype` is as translate.py says; `.load_report` tells
+    what was decided about another program's file.
     Raises: CheckpointError when nothing of that name is a model, or its weights and its spec do not agree.
     """
     path = Path(model)
+    if (source := open_source(path)) is not None:
+        return _foreign(source, path, tokenizer, dtype)
     if path.is_dir() and RunFolder.exists(path):
         return load_checkpoint(RunFolder.open(path), _checkpoint_of(RunFolder.open(path), step))
-    run = path.resolve().parent.parent  # resolved: "step-000100", named from inside, has no parents of its own
-    if path.is_dir() and RunFolder.exists(run):
-        return load_checkpoint(RunFolder.open(run), open_checkpoint(path))
+    folder = path.parent if path.name == WEIGHTS and path.is_file() else path  # a checkpoint's own weights name it too
+    run = folder.resolve().parent.parent  # resolved: "step-000100", named from inside, has no parents of its own
+    if folder.is_dir() and RunFolder.exists(run):
+        return load_checkpoint(RunFolder.open(run), open_checkpoint(folder))
     if str(model) in PRESETS:
         return build(preset(str(model)).spec, Gpt2Init(std=0.02), seed=0)
     raise CheckpointError(_why_no_model(path))
+
+
+def open_source(path: Path) -> Source | None:
+    """What another program left at a path, or None where nothing is, or something of our own. Raises: CheckpointError."""
+    if path.is_dir() and (path / huggingface.CONFIG).is_file() and not RunFolder.exists(path):
+        return huggingface.open_folder(path)
+    if path.is_file() and path.suffix == ".safetensors" and not (path.parent / MANIFEST).is_file():
+        return huggingface.open_file(path)
+    return None
+
+
+def _foreign(source: Source, path: Path, tokenizer: str | Path | None, dtype: Dtype) -> Transformer:
+    model = translate(source, dtype=dtype)
+    beside = path if path.is_dir() else path.parent
+    size = model.spec.embedding.vocab_size
+    if tokenizer is not None:
+        model.tokenizer = tokenizer_files.load(tokenizer, vocab_size=size)
+    elif (found := foreign.find(beside, size)) is not None:
+        model.tokenizer = tokenizer_files.load(found)
+    return model
 
 
 def load_checkpoint(run: RunFolder, checkpoint: Checkpoint) -> Transformer:

@@ -31,10 +31,12 @@ class Transformer(nn.Module):
     """A transformer language model, causal or masked; its parameters get their values from init.py or a file.
 
     The model has no training mode: dropout is an argument of the call, 0 unless a training loop says otherwise.
-    `tokenizer` is what made the ids, when whoever loaded the model knows it; the model itself never asks.
+    `tokenizer` is what made the ids, when whoever loaded the model knows it, and `load_report` what loading decided; the
+    model itself asks for neither.
     """
 
     tokenizer: Any = None
+    load_report: Any = None
 
     def __init__(self, spec: TransformerSpec) -> None:
         super().__init__()

@@ -65,6 +65,8 @@ def load(path: str | Path, *, vocab_size: int | None = None) -> Tokenizer:
     """
     path = Path(path)
     source = foreign.find(path, vocab_size) if path.is_dir() else path
+    if source is None:
+        raise foreign.why_none(path, vocab_size)
     if not source.is_file():
         raise TokenizerError(f"{source}: there is no such file; a run folder keeps its tokenizer in {FILE_NAME}")
     if source.suffix != ".json" or source.name in foreign.VOCABULARY_NAMES:

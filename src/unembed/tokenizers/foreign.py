@@ -22,16 +22,21 @@ VOCABULARY_NAMES = tuple(name for name, _ in _PAIRS)
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
 
 
-def find(folder: Path, vocab_size: int | None) -> Path:
-    """Gives the tokenizer's file in a folder. Raises: TokenizerError if there is none."""
-    names = ["tokenizer.json", "tokenizer.model", *([f"tok{vocab_size}.bin"] if vocab_size is not None else [])]
-    for name in names:
+def find(folder: Path, vocab_size: int | None) -> Path | None:
+    """Gives the tokenizer's file in a folder, or None if there is none."""
+    for name in _names(vocab_size):
         if (folder / name).is_file():
             return folder / name
     for vocabulary, merges in _PAIRS:
         if (folder / vocabulary).is_file() and (folder / merges).is_file():
             return folder / vocabulary
-    raise TokenizerError(
+    return None
+
+
+def why_none(folder: Path, vocab_size: int | None) -> TokenizerError:
+    """The complaint that `find` found nothing, with what it looked for."""
+    names = _names(vocab_size)
+    return TokenizerError(
         f"{folder}: there is no tokenizer in this folder. Looked for {', '.join(names)}, "
         f"{', '.join(f'{a} with {b}' for a, b in _PAIRS)}; name the file itself if it is called otherwise"
     )
@@ -145,6 +150,10 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise TokenizerError(f"{path}: holds a {type(values).__name__}; a tokenizer's file holds one object")
     return values
+
+
+def _names(vocab_size: int | None) -> list[str]:
+    return ["tokenizer.json", "tokenizer.model", *([f"tok{vocab_size}.bin"] if vocab_size is not None else [])]
 
 
 def _from_pair(vocabulary: Path, merges: Path) -> Tokenizer:

@@ -1,0 +1,150 @@
+"""A model goes out as another program reads it: the first family that can say exactly what the spec says writes it.
+
+"Exactly" is checked, not hoped for: the config that a family writes is read back, and must give the spec again. Tensors
+keep every bit and their type. The next file to read is families/base.py.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from unembed.checkpoints.accounting import ConfigReader
+from unembed.checkpoints.encode import encode_tensors
+from unembed.checkpoints.families import FAMILIES
+from unembed.checkpoints.families.base import Family
+from unembed.checkpoints.files import DISK, FileLayer, write_file
+from unembed.checkpoints.huggingface import CONFIG, INDEX, WEIGHTS
+from unembed.checkpoints.rules import to_theirs
+from unembed.checkpoints.translate import TIE_KEY
+from unembed.errors import CheckpointError, SpecError
+from unembed.model.spec import TransformerSpec, with_tying
+from unembed.model.transformer import Transformer
+
+# transformers' own limit for one file of a sharded checkpoint is 50 GB now and was 5 GB for long
+SHARD_BYTES = 5 * 10**9
+
+
+def family_for(spec: TransformerSpec, *, prefers: str | None = None) -> Family:
+    """The first family (the preferred one before all others) whose config says exactly what the spec says.
+
+    Raises: SpecError when none does, with what comes nearest and where it differs.
+    """
+    why: dict[str, str] = {}
+    for family in sorted(FAMILIES, key=lambda family: family.name != prefers):
+        if not family.model_types:
+            continue
+        if (reason := why_not(family, spec)) is None:
+            return family
+        why[family.name] = reason
+    raise SpecError(
+        "export: no family of transformers describes this model exactly: "
+        + "; ".join(f"{name}: {reason}" for name, reason in list(why.items())[:4])
+        + ". Keep it in the native format, or train a preset of one of these shapes."
+    )
+
+
+def why_not(family: Family, spec: TransformerSpec) -> str | None:
+    """What a family cannot say of a spec, or None if it says all of it."""
+    try:
+        config = family.write(spec)
+        back = family.read(ConfigReader(json.loads(json.dumps(config)), family=family.name, where="export"))
+    except (CheckpointError, SpecError, AttributeError, TypeError, KeyError) as error:
+        # a writer may ask a spec for a part that another shape does not have
+        return f"has no {error}" if isinstance(error, AttributeError) else str(error).removeprefix("export: ")[:80]
+    return first_difference(with_tying(spec, False), back)
+
+
+def first_difference(ours: Any, theirs: Any, path: str = "") -> str | None:
+    """Where two specs first differ, as `blocks.0.mlp.activation is 'relu', not 'gelu'`; None if they are equal."""
+    if ours == theirs:
+        return None
+    if type(ours) is type(theirs) and isinstance(ours, tuple) and len(ours) == len(theirs):
+        pairs = [(str(index), a, b) for index, (a, b) in enumerate(zip(ours, theirs, strict=True))]
+    elif type(ours) is type(theirs) and hasattr(ours, "__struct_fields__"):
+        pairs = [(name, getattr(ours, name), getattr(theirs, name)) for name in ours.__struct_fields__]
+    else:
+        return f"{path or 'spec'} would be {_short(theirs)}, not {_short(ours)}"
+    found = (first_difference(a, b, f"{path}.{name}".lstrip(".")) for name, a, b in pairs)
+    return next(filter(None, found), None)
+
+
+def config_of(family: Family, spec: TransformerSpec, dtype: str) -> dict[str, Any]:
+    """The whole config.json of a spec in a family."""
+    return {
+        "architectures": [family.architecture],
+        "model_type": family.model_types[0],
+        **family.write(spec),
+        TIE_KEY: spec.ties_embeddings,
+        "dtype": dtype,
+    }
+
+
+def write_huggingface(
+    model: Transformer,
+    folder: Path,
+    *,
+    family: Family,
+    shard_bytes: int = SHARD_BYTES,
+    files: FileLayer = DISK,
+) -> dict[str, Tensor]:
+    """Writes config.json and the weights into an existing folder; gives the tensors that were written, by their names there.
+
+    Raises: CheckpointError, ResourceError when a file cannot be written.
+    """
+    spec = model.spec
+    tensors = {
+        name: tensor.contiguous()
+        for name, tensor in to_theirs(family.rules(spec), dict(model.named_parameters())).items()
+    }
+    kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()})
+    shards = split(tensors, shard_bytes)
+    names = (
+        [WEIGHTS]
+        if len(shards) == 1
+        else [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
+    )
+    for name, shard in zip(names, shards, strict=True):
+        _write(folder / name, encode_tensors(shard, label=name), files)
+    if len(shards) > 1:
+        total = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        weight_map = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+        _write(folder / INDEX, [_json(index)], files)
+    _write(folder / CONFIG, [_json(config_of(family, spec, kinds[0]))], files)
+    return tensors
+
+
+def split(tensors: Mapping[str, Tensor], limit_bytes: int) -> list[dict[str, Tensor]]:
+    """Distributes tensors over files of at most `limit_bytes`, in order; a larger tensor gets a file of its own."""
+    shards: list[dict[str, Tensor]] = [{}]
+    room = limit_bytes
+    for name, tensor in tensors.items():
+        size = tensor.numel() * tensor.element_size()
+        if size > room and shards[-1]:
+            shards.append({})
+            room = limit_bytes
+        shards[-1][name] = tensor
+        room -= size
+    return shards
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _write(path: Path, chunks: Any, files: FileLayer) -> None:
+    write_file(path, chunks, consequence=f"{path.name} was not written.", kind=CheckpointError, files=files)
+
+
+def _short(value: Any) -> str:
+    text = (
+        value
+        if isinstance(value, str)
+        else type(value).__name__
+        if hasattr(value, "__struct_fields__")
+        else repr(value)
+    )
+    return text if len(text) <= 40 else text[:37] + "..."
