@@ -36,7 +36,7 @@ Step = Callable[[], object]
 
 def ours(text: Path) -> Step:
     """One step of `unembed train TEXT --recipe nanogpt-cpu`, between its records and checkpoints."""
-    from unembed.corpora.text import Reading
+    from unembed.corpora.reading import Reading
     from unembed.model.init import build
     from unembed.recipes.nanogpt_cpu import prepare
     from unembed.training.loop import Trainer

@@ -11,7 +11,7 @@ import torch
 from oracles.layers import Plain
 from oracles.specs import base, changed
 from oracles.weights import draw
-from unembed.corpora.shards import TokenSplit
+from unembed.corpora.windows import TokenSplit
 from unembed.model.check import from_plain
 from unembed.model.init import Gpt2Init, build
 from unembed.model.transformer import Transformer

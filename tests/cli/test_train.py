@@ -15,6 +15,7 @@ KEYS = [
     "seconds",
     "tokens_per_second",
     "val_loss_nats",
+    "val_bits_per_byte",
     "parameters",
     "context_length",
 ]

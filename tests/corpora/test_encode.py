@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from unembed.corpora import encode
 from unembed.corpora.encode import encode_corpus, encode_jobs, jobs
-from unembed.corpora.text import Piece, Reading, ReadReport, TextReader
+from unembed.corpora.reading import Reading, ReadReport
+from unembed.corpora.text import Piece, TextReader
 from unembed.errors import CorpusError
 from unembed.tokenizers.characters import CharacterTokenizer
 from unembed.tokenizers.files import fingerprint

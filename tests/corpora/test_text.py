@@ -2,13 +2,15 @@
 
 import gzip
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from unembed.corpora.columns import cells
-from unembed.corpora.text import Reading, ReadReport, TextReader, find_files
+from unembed.corpora.reading import Reading, ReadReport
+from unembed.corpora.text import TextReader, find_files
 from unembed.errors import CorpusError
 
 
@@ -52,7 +54,9 @@ def test_invalid_bytes_are_named_by_file_and_offset_or_skipped(tmp_path, piece_b
     content = "\ufeffañb".encode() + b"\xe9" + b"c\r\n" + b"\xff\xfe" + "깰".encode() + b"\xea\xb9"
     path = tmp_path / ("a.txt.gz" if packed else "a.txt")
     path.write_bytes(gzip.compress(content) if packed else content)
-    with pytest.raises(CorpusError, match=rf"{path.name}, byte 7 \(0xe9\): not UTF-8 .* invalid_bytes=skip"):
+    with pytest.raises(
+        CorpusError, match=rf"{path.name}, byte 7 \(0xe9\): not UTF-8 .* train --set invalid_bytes=skip"
+    ):
         read(path, piece_bytes=piece_bytes)
     report = ReadReport()
     assert read(path, report, piece_bytes=piece_bytes, invalid_bytes="skip") == "añbc\r\n깰"
@@ -97,12 +101,78 @@ def test_what_was_met_is_said_once(tmp_path):
     read(tmp_path, report)
     notes = report.notes(Reading())
     assert [note.replace(f"{tmp_path}/", "") for note in notes] == [
+        "t.csv: this looks like a CSV with columns x, y, and was read as plain text, header and all; use --column NAME "
+        "to learn from one column alone, each cell a text of its own",
         "0.txt, 1.txt, 2.txt and 2 more: a byte order mark at the start was dropped",
         "0.txt, 1.txt, 2.txt and 2 more: 10 line ends are CRLF and were kept; newlines=lf makes them LF",
-        "t.csv: read as plain text; name a column to read that alone",
         "1 empty documents were left out",
     ]
     assert (report.n_files, report.n_documents) == (7, 6)
+
+
+@pytest.mark.parametrize("piece_bytes", [4, 1 << 20])
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", 'Q,"A, or B",label\n1,2,3\n', "a.csv: this looks like a CSV with columns Q, A, or B, label, and"),
+        ("a.csv.gz", "a;b\n1,5;2\n", "a.csv.gz: this looks like a CSV with columns a, b, and"),
+        ("a.tsv", "a\tb\n", "a.tsv: this looks like a TSV with columns a, b, and"),
+        ("a.jsonl", '{"say": "x", "n": 1}\n', "a.jsonl: this looks like a JSONL with columns say, n, and"),
+        ("a.csv", ",".join("abcdefghij") + "\n", "with columns a, b, c, d, e, f, g, h, ..., and"),
+        ("a.jsonl", "[1]\n", "a.jsonl: this looks like a JSONL, and was read as plain text"),
+    ],
+)
+def test_a_table_read_as_text_is_told_first_with_its_columns(tmp_path, name, content, message, piece_bytes):
+    path = tmp_path / name
+    content = "\ufeff" + content + "x\r\n"
+    path.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+    report = ReadReport()
+    assert read(path, report, piece_bytes=piece_bytes) == content[1:]
+    assert message in report.notes(Reading())[0]
+    assert "use --column NAME" in report.notes(Reading())[0]
+
+
+def test_a_column_of_a_mixed_folder_reads_tables_by_column_and_the_rest_whole(tmp_path):
+    (tmp_path / "a.csv").write_text("q,a\nwho?,me\nwhy?,so\n")
+    (tmp_path / "b.txt").write_text("plain\n")
+    (tmp_path / "c.jsonl").write_text('{"a": "json"}\n')
+    report = ReadReport()
+    documents = [p.text for p in TextReader(tmp_path, Reading(column="a")).pieces(report)]
+    assert documents == ["me", "so", "plain\n", "json"]
+    said = report.notes(Reading(column="a"))
+    assert said == (f"{tmp_path / 'b.txt'}: no table, so read whole; column 'a' is read from tables",)
+    with pytest.raises(
+        CorpusError, match=r"b.txt: column 'a' was asked for, but no .csv, .tsv or .jsonl file is there"
+    ):
+        TextReader(tmp_path / "b.txt", Reading(column="a"))
+    with pytest.raises(CorpusError, match=r"a.csv: column 'aa' is not there; .* 'q', 'a'. Did you mean a\?"):
+        list(TextReader(tmp_path, Reading(column="aa")).pieces())
+
+
+@given(
+    st.lists(st.text(st.sampled_from("ab\n"), min_size=1), min_size=1, max_size=4),
+    st.integers(4, 9),
+    st.integers(1, 60),
+)
+def test_property_blocks_of_the_first_characters_are_those_characters(tmp_path_factory, texts, piece_bytes, n):
+    folder = tmp_path_factory.mktemp("t")
+    for i, text in enumerate(texts):
+        (folder / f"{i}.txt").write_text(text)
+    reader = TextReader(folder, piece_bytes=piece_bytes)
+    assert "".join(reader.blocks(n)) == "".join(texts)[:n]
+
+
+def test_memory_of_blocks_does_not_grow_with_the_file(tmp_path):
+    peaks = []
+    for megabytes in (2, 8):
+        path = tmp_path / f"{megabytes}.txt"
+        path.write_text("to be or not to be, 깰 año\n" * (megabytes << 15))
+        tracemalloc.start()
+        for _ in TextReader(path, piece_bytes=1 << 16).blocks():
+            pass
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0] < 1 << 20
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00")), min_size=1))
@@ -122,6 +192,9 @@ def test_property_cells_of_a_column_come_back(tmp_path_factory, texts):
     [
         ("a.txt", "say\nx\n", "column 'say' was asked for, but this is no .csv"),
         ("a.csv", "q,a\n1,2\n", "column 'say' is not there; the first line names 'q', 'a'"),
+        ("a.csv", "Say,a\n1,2\n", r"the first line names 'Say', 'a'\. Did you mean Say\?"),
+        ("a.csv", "sya;a\n1;2\n", r"the first line names 'sya', 'a'\. Did you mean sya\?"),
+        ("a.jsonl", '{"says": "x"}\n', r"line 1: column 'say' is not there; the line has 'says'\. Did you mean says\?"),
         ("a.csv", "say,say\n1,2\n", "column 'say' is there 2 times"),
         ("a.tsv", "say\ta\n1\n", "line 2: 1 fields, but the first line names 2"),
         ("a.csv", 'say\n"open\n', "line 2: not readable as CSV .*unexpected end of data"),
@@ -130,7 +203,7 @@ def test_property_cells_of_a_column_come_back(tmp_path_factory, texts):
         ("a.jsonl", "[1]\n", "line 1: column 'say' is not there; the line has list"),
         ("a.jsonl", '{"say": 7}\n', "line 1: column 'say' holds int, expected text in quotes"),
         ("a.jsonl", '{"say": "a\\ud800"}\n', r"line 1: column 'say' holds U\+D800, half of a surrogate pair"),
-        ("a.csv", "", "column 'say' is not there"),
+        ("a.csv", "", "column 'say' is not there; the first line names nothing"),
     ],
 )
 def test_message_for_tables(tmp_path, name, content, message):

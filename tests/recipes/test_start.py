@@ -1,6 +1,7 @@
 """A start that comes to nothing leaves nothing; what is no text is refused; a run is not trained on foreign ids."""
 
 import json
+import math
 import os
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from unembed.analyses import RunView, loss
 from unembed.checkpoints.load import open_run
 from unembed.checkpoints.run_folder import RunFolder
-from unembed.corpora.text import Reading, find_files
+from unembed.corpora.reading import Reading
+from unembed.corpora.text import find_files
 from unembed.errors import CorpusError, RunError, UsageError
 from unembed.recipes.small import prepare as prepare_small
 from unembed.recipes.start import train
@@ -113,3 +115,31 @@ def test_message_for_an_endless_budget_and_a_nest_of_brackets(text):
     with pytest.raises(UsageError, match=r"setting minutes is 1e[+]300; it must be a number above 0"):
         prepare_small([str(text)], Reading(), {"minutes": 1e300})
     assert parse_setting("seed=" + "[" * 100_000)[0] == "seed"
+
+
+def test_how_text_is_read_may_be_set_like_anything_else(text, tmp_path):
+    text.write_bytes(text.read_bytes() + b"\r\n\xe9")
+    with pytest.raises(CorpusError, match=r"text.txt, byte 822 \(0xe9\): .* train --set invalid_bytes=skip"):
+        begin(text, tmp_path / "run")
+    said: list[str] = []
+    settings = {**FEW, "invalid_bytes": "skip", "newlines": "lf"}
+    train([text], recipe_name="nanogpt-cpu", out=tmp_path / "run", settings=settings, say=said.append)
+    assert any("1 bytes are no UTF-8 and were skipped, the first at" in note for note in said)
+    noted = open_run(tmp_path / "run").description
+    assert noted["data"]["reading"] == {"newlines": "lf", "invalid_bytes": "skip", "column": None}
+    again: list[str] = []
+    train(recipe_name="nanogpt-cpu", out=tmp_path / "run", settings=settings, resume=True, say=again.append)
+    assert "the run is finished at step 2" in again
+    assert not any("stay as they were" in note for note in again)
+    other = {**settings, "newlines": "keep"}
+    train(recipe_name="nanogpt-cpu", out=tmp_path / "run", settings=other, resume=True, say=again.append)
+    assert any("column, newlines and invalid_bytes stay as they were" in note for note in again)
+    with pytest.raises(UsageError, match=r"settings newlines=mac: .*There are: newlines keep or lf"):
+        begin(text, tmp_path / "other", newlines="mac")
+
+
+def test_bits_per_byte_stand_beside_the_loss(text, tmp_path):
+    text.write_text("año " * 200)
+    outcome = begin(text, tmp_path / "run")
+    # the last tenth is 80 tokens, a character each, and 100 bytes
+    assert outcome.val_bits_per_byte == pytest.approx(outcome.val_loss_nats / math.log(2) * 80 / 100)

@@ -12,7 +12,7 @@ from oracles.specs import base, changed
 from small import run_config, tokens, trainer_of
 from unembed.checkpoints.run_folder import RunFolder
 from unembed.checkpoints.state import optimizer_tensors
-from unembed.corpora.shards import TokenSplit
+from unembed.corpora.windows import TokenSplit
 from unembed.errors import NotFiniteError
 from unembed.generation.decode import generate_ids
 from unembed.generation.sampling import GREEDY

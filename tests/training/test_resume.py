@@ -18,7 +18,7 @@ import pytest
 from small import run_config, tokens, trainer_of
 from unembed.checkpoints.native import OPTIMIZER, WEIGHTS
 from unembed.checkpoints.run_folder import RunFolder
-from unembed.corpora.shards import TokenSplit
+from unembed.corpora.windows import TokenSplit
 from unembed.errors import CheckpointError, Interrupted, RunError, UsageError
 from unembed.recipes.start import train
 

@@ -54,7 +54,7 @@ def command(
 
     from unembed.cli.paths import next_free
     from unembed.cli.progress import Progress
-    from unembed.corpora.text import Reading
+    from unembed.corpora.reading import Reading
     from unembed.errors import UsageError
     from unembed.recipes.start import train
     from unembed.results import Result

@@ -4,14 +4,17 @@ The text arrives already decoded (text.py); memory holds one row. Next: encode.p
 """
 
 import csv
+import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from unembed.errors import CorpusError
+from unembed.errors import CorpusError, did_you_mean
 
 Kind = Literal["csv", "tsv", "jsonl"]
+# A first line longer than this is no header that a person would want to be told.
+_LONGEST_HEADER = 1 << 16
 _KINDS: dict[str, Kind] = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
@@ -25,9 +28,30 @@ def kind_of(path: Path) -> Kind | None:
     return _KINDS.get(name.suffix.lower())
 
 
+def peek(texts: Iterable[str], kind: Kind) -> tuple[Iterator[str], tuple[str, ...]]:
+    """Gives a table's text in pieces as it came, and the columns that its first line names; none if it is not readable."""
+    texts = iter(texts)
+    taken: list[str] = []
+    while sum(map(len, taken)) < _LONGEST_HEADER and not any("\n" in text for text in taken):
+        if (text := next(texts, None)) is None:
+            break
+        taken.append(text)
+    first = "".join(taken).split("\n")[0]
+    try:
+        if kind == "jsonl":
+            row = json.loads(first)
+            found = tuple(row) if isinstance(row, dict) else ()
+        else:
+            found = tuple(next(csv.reader([first], delimiter=_separator(first, kind)), ()))
+    except (ValueError, RecursionError, csv.Error):
+        found = ()
+    return itertools.chain(taken, texts), found
+
+
 def cells(path: Path, texts: Iterable[str], column: str) -> Iterator[str]:
     """Gives the column's cells in order, from a table's text in pieces.
 
+    The fields of a .csv file are separated by commas, or by semicolons where its first line has some and no comma.
     Raises: CorpusError if the file is no table, the column is absent or named twice, or a row does not have it.
     """
     kind = kind_of(path)
@@ -67,12 +91,18 @@ def lines(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _table_cells(path: Path, texts: Iterable[str], column: str, kind: Kind) -> Iterator[tuple[int, str]]:
-    reader = csv.reader(lines(texts), delimiter="," if kind == "csv" else "\t", strict=True)
+    whole = lines(texts)
+    first = next(whole, "")
+    reader = csv.reader(itertools.chain([first], whole), delimiter=_separator(first, kind), strict=True)
     try:
         header = next(reader, [])
-        if header.count(column) != 1:
-            times = "is not there" if column not in header else f"is there {header.count(column)} times"
-            raise CorpusError(f"{path}: column {column!r} {times}; the first line names {', '.join(map(repr, header))}")
+        if header.count(column) > 1:
+            raise CorpusError(
+                f"{path}: column {column!r} is there {header.count(column)} times; the first line names "
+                f"{_listed(header)}. Give the columns different names"
+            )
+        if column not in header:
+            raise CorpusError(f"{path}: column {column!r} is not there; the first line names {_listed(header, column)}")
         at = header.index(column)
         for row in reader:
             if not row:
@@ -101,10 +131,26 @@ def _json_cells(path: Path, texts: Iterable[str], column: str) -> Iterator[tuple
                 f"{path}, line {number}: not JSON ({error}). Each line of a .jsonl file is one object"
             ) from None
         if not isinstance(row, dict) or column not in row:
-            has = ", ".join(map(repr, row)) if isinstance(row, dict) else type(row).__name__
+            has = _listed(list(row), column) if isinstance(row, dict) else type(row).__name__
             raise CorpusError(f"{path}, line {number}: column {column!r} is not there; the line has {has}")
         if not isinstance(row[column], str):
             raise CorpusError(
                 f"{path}, line {number}: column {column!r} holds {type(row[column]).__name__}, expected text in quotes"
             )
         yield number, row[column]
+
+
+def _separator(first_line: str, kind: Kind) -> str:
+    """Where the comma is the decimal sign, as in Spanish, spreadsheets write semicolons into their .csv files."""
+    if kind == "tsv":
+        return "\t"
+    return ";" if ";" in first_line and "," not in first_line else ","
+
+
+def _listed(there: Sequence[str], wanted: str = "") -> str:
+    """The columns there are and, where one is like the wanted, a question."""
+    said = ", ".join(map(repr, there)) or "nothing"
+    same = {name.casefold(): name for name in there}
+    close = same.get(wanted.strip().casefold())
+    hint = f"Did you mean {close}?" if close else did_you_mean(wanted, there, "", n=1) if wanted else ""
+    return f"{said}. {hint}" if hint else said

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from unembed.corpora.reading import ReadReport
 from unembed.corpora.shards import ShardWriter, TokenShards
-from unembed.corpora.text import Piece, ReadReport, TextReader
+from unembed.corpora.text import Piece, TextReader
 from unembed.errors import CorpusError
 from unembed.tokenizers.base import Ids, Tokenizer
 from unembed.tokenizers.files import fingerprint

@@ -1,8 +1,8 @@
-"""Token ids on disk, and windows of them as a pure function of seed and index: no position to save, none to lose.
+"""Token ids on disk.
 
 A folder of shards holds one file of ids per split (16 bits where the vocabulary allows it, else 32), memory-mapped when
 read, and a manifest.json with sizes, sha256 sums and the fingerprint of the tokenizer. It appears whole or not at all.
-One file per split keeps a window a plain slice. Before it: encode.py. Next: ../training, which asks for batches.
+One file per split keeps a window a plain slice. Before it: encode.py. Next: windows.py, the windows of a split.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -18,8 +18,9 @@ from typing import BinaryIO, Literal
 
 import msgspec
 import numpy as np
-from jaxtyping import Float64, Int64, Integer, UInt64
+from jaxtyping import Integer
 
+from unembed.corpora.windows import TokenSplit
 from unembed.errors import CorpusError
 
 MANIFEST = "manifest.json"
@@ -45,72 +46,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     vocab_size: int
     tokenizer: str
     splits: dict[str, SplitEntry]
-
-
-@dataclass(frozen=True, eq=False)
-class TokenSplit:
-    """The ids of one split, in memory or mapped from disk, and the windows that training and evaluation see."""
-
-    name: str
-    ids: Integer[np.ndarray, " pos"]
-    n_characters: int = 0
-    n_bytes: int = 0
-    n_documents: int = 0
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __getitem__(self, index: slice) -> Int64[np.ndarray, " pos"]:
-        return self.ids[index].astype(np.int64)
-
-    def sample(
-        self, seed: int, index: int | Integer[np.ndarray, "*batch"], context_length: int
-    ) -> Int64[np.ndarray, "*batch"]:
-        """Gives where window `index` of a seed starts: uniform over 0 .. n - context_length - 1, with replacement.
-
-        start = floor(u(seed, index) * (n - context_length)), where u is 53 bits of a mixed counter. The same whatever
-        the batch size, the accumulation, the worker or the resume: index = step * batch_size + row.
-        Raises: CorpusError if the split has no window of this length.
-        """
-        n_starts = len(self.ids) - context_length
-        if n_starts < 1:
-            raise CorpusError(
-                f"{self.name} split: {len(self.ids)} tokens, but a window of context_length {context_length} needs "
-                f"{context_length + 1}. Give more text, or lower context_length"
-            )
-        return np.asarray(uniform(seed, index) * n_starts, dtype=np.int64)
-
-    def batch(
-        self, seed: int, step: int, batch_size: int, context_length: int
-    ) -> tuple[Int64[np.ndarray, "batch pos"], Int64[np.ndarray, "batch pos"]]:
-        """Gives inputs and targets of one step, int64 [batch, pos]; targets are the inputs one token later.
-
-        Raises: CorpusError as `sample` does.
-        """
-        first = step * batch_size
-        starts = self.sample(seed, np.arange(first, first + batch_size, dtype=np.uint64), context_length)
-        windows = self.ids[starts[:, None] + np.arange(context_length + 1)].astype(np.int64)
-        return windows[:, :-1], windows[:, 1:]
-
-    def windows(
-        self, context_length: int, batch_size: int = 1
-    ) -> Iterator[tuple[Int64[np.ndarray, "batch pos"], Int64[np.ndarray, "batch pos"]]]:
-        """Gives all windows side by side, int64 [batch, pos]: each token after the first is a target exactly once.
-
-        Window k predicts tokens k T + 1 .. (k + 1) T from tokens k T .. (k + 1) T - 1; the last one is as short as it
-        must be and comes alone. Raises: CorpusError if there is nothing to predict.
-        """
-        n_targets = len(self.ids) - 1
-        if n_targets < 1:
-            raise CorpusError(f"{self.name} split: {len(self.ids)} tokens, nothing to predict. Give more text")
-        n_full = n_targets // context_length
-        for first in range(0, n_full, batch_size):
-            here = min(batch_size, n_full - first)
-            flat = self[first * context_length : (first + here) * context_length + 1]
-            yield flat[:-1].reshape(here, context_length), flat[1:].reshape(here, context_length)
-        if n_targets > n_full * context_length:
-            rest = self[n_full * context_length :]
-            yield rest[None, :-1], rest[None, 1:]
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,27 +183,6 @@ def dtype_for(vocab_size: int) -> np.dtype:
     (dtype('uint16'), dtype('uint32'))
     """
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
-
-
-def uniform(seed: int, index: int | Integer[np.ndarray, "*batch"]) -> Float64[np.ndarray, "*batch"]:
-    """Gives a number in [0, 1) for each index of a seed: a mixed counter, not a sequence, so no state exists.
-
-    u = mix(mix(seed) + (index + 1) * 0x9E3779B97F4A7C15) / 2^64, to 53 bits; mix is the finaliser of SplitMix64.
-    Source: Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators", section 3 (variant 13 constants).
-
-    >>> bool(uniform(1, 5) == uniform(1, np.arange(10))[5])
-    True
-    """
-    with np.errstate(over="ignore"):
-        step = np.asarray(index, dtype=np.uint64) + np.uint64(1)
-        state = _mix(np.uint64(seed % (1 << 64))) + step * np.uint64(0x9E3779B97F4A7C15)
-        return np.asarray((_mix(state) >> np.uint64(11)) * 2.0**-53)
-
-
-def _mix(x: UInt64[np.ndarray, "*batch"] | np.uint64) -> UInt64[np.ndarray, "*batch"]:
-    x = np.asarray(x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(x ^ (x >> np.uint64(31)))
 
 
 def _map_split(folder: Path, name: str, entry: SplitEntry, manifest: Manifest, verifies: bool) -> TokenSplit:

@@ -3,7 +3,7 @@
 A document is a file, or a cell of the column that was asked for. It arrives in pieces of about a megabyte, the last one
 marked, so that memory does not depend on size. A byte order mark is dropped; CRLF stays unless `newlines="lf"`; bytes
 that are not UTF-8 stop the reading, by file and offset, unless they are to be skipped. What was met is counted in a
-ReadReport and told once. Before it: ../tokenizers. Next: columns.py for CSV and JSONL; encode.py makes ids of pieces.
+ReadReport (reading.py) and told once. Next: columns.py for CSV and JSONL; encode.py makes ids of pieces.
 """
 
 import codecs
@@ -13,25 +13,16 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
-
-import msgspec
+from typing import BinaryIO, cast
 
 from unembed.corpora import columns
+from unembed.corpora.reading import Reading, ReadReport, listed
 from unembed.errors import CorpusError
 
 PIECE_BYTES = 1 << 20
 _LONGEST_LINE = 1 << 22
-
-
-class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The choices of a reader: what happens to CRLF, to invalid bytes, and which column holds the text."""
-
-    newlines: Literal["keep", "lf"] = "keep"
-    invalid_bytes: Literal["refuse", "skip"] = "refuse"
-    column: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,49 +34,12 @@ class Piece:
     ends_document: bool
 
 
-@dataclass
-class ReadReport:
-    """What one pass over the files met; filled in while reading, complete when the pass is over."""
-
-    n_files: int = 0
-    n_documents: int = 0
-    n_characters: int = 0
-    n_bytes: int = 0
-    n_empty: int = 0
-    n_crlf: int = 0
-    n_invalid_bytes: int = 0
-    first_invalid: str = ""
-    crlf_files: list[Path] = field(default_factory=list)
-    bom_files: list[Path] = field(default_factory=list)
-    plain_tables: list[Path] = field(default_factory=list)
-
-    def notes(self, options: Reading) -> tuple[str, ...]:
-        """Says what a reader of the texts should know, one sentence a matter, however many files it concerns."""
-        said = []
-        if self.bom_files:
-            said.append(f"{_names(self.bom_files)}: a byte order mark at the start was dropped")
-        if self.crlf_files and options.newlines == "keep":
-            said.append(
-                f"{_names(self.crlf_files)}: {self.n_crlf} line ends are CRLF and were kept; newlines=lf makes them LF"
-            )
-        if self.crlf_files and options.newlines == "lf":
-            said.append(f"{_names(self.crlf_files)}: {self.n_crlf} line ends were CRLF and are now LF")
-        if self.n_invalid_bytes:
-            said.append(
-                f"{self.n_invalid_bytes} bytes are no UTF-8 and were skipped, the first at {self.first_invalid}"
-            )
-        if self.plain_tables:
-            said.append(f"{_names(self.plain_tables)}: read as plain text; name a column to read that alone")
-        if self.n_empty:
-            said.append(f"{self.n_empty} empty documents were left out")
-        return tuple(said)
-
-
 class TextReader:
     """Reads files, folders and globs as one stream of pieces; every pass gives the same pieces in the same order.
 
     Folders are walked in sorted order without following links to folders; what begins with a dot is left out; a file
-    that is named twice is read once. `.gz` is unpacked on the way.
+    that is named twice is read once. `.gz` is unpacked on the way. With a column, that column is read from tables, and
+    what is no table is read whole. Raises: CorpusError where there is no file, or a column is asked for and no table is.
     """
 
     def __init__(
@@ -93,6 +47,11 @@ class TextReader:
     ) -> None:
         self.options = Reading() if options is None else options
         self.files = find_files(data)
+        if self.options.column is not None and not any(map(columns.kind_of, self.files)):
+            raise CorpusError(
+                f"{listed(self.files)}: column {self.options.column!r} was asked for, but no .csv, .tsv or .jsonl file is "
+                "there. Name a table, or read the text without a column"
+            )
         self._piece_bytes = piece_bytes
 
     def pieces(self, report: ReadReport | None = None) -> Iterator[Piece]:
@@ -107,21 +66,28 @@ class TextReader:
                 yield Piece(text, path, ends_document)
         if not report.n_documents:
             raise CorpusError(
-                f"{_names(self.files)}: no text was found in {report.n_files} files; give a file that is not empty"
+                f"{listed(self.files)}: no text was found in {report.n_files} files; give a file that is not empty"
             )
 
-    def blocks(self) -> Iterator[str]:
+    def blocks(self, n_characters: int | None = None) -> Iterator[str]:
         """Gives stretches of whole lines, none of two documents: what a vocabulary is learnt from.
 
+        With `n_characters` only so many from the start, the last line being cut where they end: the part to learn from.
         A line of over four million characters is cut. Raises: CorpusError as `pieces` does.
         """
-        held = ""
+        held, left = "", n_characters
         for piece in self.pieces():
-            text = held + piece.text
-            end = len(text) if piece.ends_document or len(text) > _LONGEST_LINE else text.rfind("\n") + 1
+            new = piece.text if left is None else piece.text[:left]
+            is_last = left is not None and len(new) == left
+            left = None if left is None else left - len(new)
+            text = held + new
+            whole = piece.ends_document or is_last or len(text) > _LONGEST_LINE
+            end = len(text) if whole else text.rfind("\n") + 1
             held = text[end:]
             if end:
                 yield text[:end]
+            if is_last:
+                return
 
     def documents(self) -> Iterator[str]:
         """Gives whole documents, each in memory at once: for small ones."""
@@ -135,7 +101,7 @@ class TextReader:
     def _texts(self, path: Path, report: ReadReport) -> Iterator[tuple[str, bool]]:
         decoded = self._newlines(path, self._decoded(path, report), report)
         kind = columns.kind_of(path)
-        if self.options.column is not None:
+        if self.options.column is not None and kind is not None:
             for cell in columns.cells(path, decoded, self.options.column):
                 if cell:
                     yield cell, True
@@ -143,7 +109,9 @@ class TextReader:
                     report.n_empty += 1
             return
         if kind is not None:
-            report.plain_tables.append(path)
+            decoded, report.plain_tables[path] = columns.peek(decoded, kind)
+        elif self.options.column is not None:
+            report.whole_files.append(path)
         previous: str | None = None
         for text in decoded:
             if previous is not None:
@@ -169,7 +137,7 @@ class TextReader:
                 if self.options.invalid_bytes == "refuse":
                     raise CorpusError(
                         f"{where}: not UTF-8 ({error.reason}). Save the file as UTF-8 (iconv -f latin1 -t utf-8), "
-                        "name the text files alone, or read with invalid_bytes=skip"
+                        "name the text files alone, or leave such bytes out: train --set invalid_bytes=skip"
                     ) from None
                 # Invalid bytes, and nothing else, come out as U+DC80 to U+DCFF: they are counted and taken out.
                 text, used = codecs.utf_8_decode(data, "surrogateescape", is_final)
@@ -261,8 +229,3 @@ def _mark_of(path: Path, data: bytes) -> bytes:
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise CorpusError(f"{path}: begins with the mark of UTF-16. Save it as UTF-8 (iconv -f utf-16 -t utf-8)")
     return codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
-
-
-def _names(paths: Sequence[Path]) -> str:
-    shown = ", ".join(str(path) for path in paths[:3])
-    return shown if len(paths) <= 3 else f"{shown} and {len(paths) - 3} more"

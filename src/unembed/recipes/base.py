@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from unembed.corpora.encode import encode_corpus
+from unembed.corpora.reading import Reading, ReadReport
 from unembed.corpora.shards import TokenShards
-from unembed.corpora.text import Reading, ReadReport, TextReader
+from unembed.corpora.text import TextReader
 from unembed.tokenizers.base import Tokenizer
 from unembed.tokenizers.characters import CharacterTokenizer
 from unembed.training.config import RunConfig

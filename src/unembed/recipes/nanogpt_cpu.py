@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from unembed.corpora.text import Reading, TextReader
+from unembed.corpora.reading import Reading
+from unembed.corpora.text import TextReader
 from unembed.model.init import Gpt2Init
 from unembed.model.presets import preset
 from unembed.optim.adamw import AdamWConfig

@@ -8,7 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unembed.corpora.text import Reading, TextReader
+from unembed.corpora.reading import Reading
+from unembed.corpora.text import TextReader
 from unembed.errors import UsageError
 from unembed.model.counts import count
 from unembed.model.init import ZeroOutInit

@@ -18,8 +18,8 @@ import torch
 
 from unembed.checkpoints.load import CONFIG_KEY, TOKENIZER, open_run
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
+from unembed.corpora.reading import Reading, reading_of
 from unembed.corpora.shards import TokenShards
-from unembed.corpora.text import Reading
 from unembed.errors import RunError, UsageError
 from unembed.model.counts import count
 from unembed.model.init import build
@@ -36,7 +36,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a run came to: the keys of `unembed train --format json`. `seconds` counts steps alone."""
+    """What a run came to: the keys of `unembed train --format json`. `seconds` counts steps alone.
+
+    `val_bits_per_byte` is the same loss per byte of the text, so that runs with different tokenizers can be compared.
+    """
 
     run: str
     step: int
@@ -44,6 +47,7 @@ class Outcome:
     seconds: float
     tokens_per_second: float | None
     val_loss_nats: float | None
+    val_bits_per_byte: float | None
     parameters: int
     context_length: int
 
@@ -69,7 +73,7 @@ def train(
     """
     settings = dict(settings or {})
     if resume and RunFolder.exists(out):
-        run, config = _take_up(Path(out), settings, say)
+        run, config = _take_up(Path(out), settings, reading, say)
     else:
         run, config = _begin([str(d) for d in data], recipe_name, Path(out), settings, reading, command, say)
     with run:
@@ -97,6 +101,7 @@ def outcome(trainer: Trainer, path: Path) -> Outcome:
         seconds=trainer.seconds,
         tokens_per_second=speed,
         val_loss_nats=trainer.val_loss,
+        val_bits_per_byte=None if trainer.val_loss is None else trainer.val.bits_per_byte(trainer.val_loss),
         parameters=count(trainer.config.model).parameters,
         context_length=trainer.config.model.context_length,
     )
@@ -155,7 +160,8 @@ def _prepare(data: list[str], recipe_name: str, settings: Mapping[str, Any], rea
     chosen = recipe(recipe_name)
     if chosen.needs_data and not data:
         raise UsageError(f"recipe {chosen.name} needs text to train on; name files or folders")
-    return chosen.prepare(data, Reading() if reading is None else reading, settings)
+    chosen_reading, others = reading_of(settings, reading)
+    return chosen.prepare(data, chosen_reading, others)
 
 
 def _write_data(run: RunFolder, prepared: Prepared) -> TokenShards:
@@ -172,13 +178,20 @@ def _write_data_again(run: RunFolder, config: RunConfig, data: list[str], readin
 
     Raises: RunError when the text has changed so much meanwhile that the model no longer fits it.
     """
-    prepared = _prepare(data, config.recipe, run.description.get(SETTINGS_KEY, {}), reading)
+    settings = run.description.get(SETTINGS_KEY, {})
+    prepared = _prepare(data, config.recipe, settings, _reading_of_run(run) or reading)
     if prepared.config.model != config.model:
         raise RunError(
             f"{run.path}: its data was not ready when it was stopped, and what is read now makes another model. Name the "
             "same files, or begin another run"
         )
     _write_data(run, prepared)
+
+
+def _reading_of_run(run: RunFolder) -> Reading | None:
+    """How the run's text was read; None where its recipe brought its own."""
+    noted = run.description.get("data", {}).get("reading")
+    return None if noted is None else msgspec.convert(noted, Reading)
 
 
 def _refuse_other_tokenizer(run: RunFolder, shards: TokenShards) -> None:
@@ -190,7 +203,7 @@ def _refuse_other_tokenizer(run: RunFolder, shards: TokenShards) -> None:
         )
 
 
-def _take_up(out: Path, settings: Mapping[str, Any], say: Say) -> tuple[RunFolder, RunConfig]:
+def _take_up(out: Path, settings: Mapping[str, Any], reading: Reading | None, say: Say) -> tuple[RunFolder, RunConfig]:
     run = open_run(out)
     try:
         saved = msgspec.convert(run.description[CONFIG_KEY], RunConfig)
@@ -199,6 +212,9 @@ def _take_up(out: Path, settings: Mapping[str, Any], say: Say) -> tuple[RunFolde
             f"{out}: its run.json holds no configuration of this version of unembed ({error}), so it cannot go on. "
             "Begin another run"
         ) from error
+    asked, settings = reading_of(settings, reading)
+    if asked not in (Reading(), _reading_of_run(run)):
+        say("the text was read when the run began; column, newlines and invalid_bytes stay as they were")
     begun_with = run.description.get(SETTINGS_KEY, {})
     # the same command again says nothing new, and some of its settings (the tour's language) only a recipe knows
     changed = with_settings(saved, {k: v for k, v in settings.items() if k not in begun_with or begun_with[k] != v})

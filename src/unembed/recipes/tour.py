@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from unembed.corpora.grammar import LANGUAGES, Grammar, grammar
+from unembed.corpora.reading import Reading
 from unembed.corpora.shards import ShardWriter, TokenShards
-from unembed.corpora.text import Reading
 from unembed.errors import UsageError
 from unembed.model.init import Gpt2Init
 from unembed.model.presets import preset

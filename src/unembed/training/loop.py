@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unembed.checkpoints.run_folder import RunFolder, retained
 from unembed.checkpoints.state import model_tensors, optimizer_tensors, restore_model, restore_optimizer
-from unembed.corpora.shards import TokenSplit
+from unembed.corpora.windows import TokenSplit
 from unembed.errors import Interrupted, NotFiniteError
 from unembed.model.transformer import Transformer
 from unembed.objectives import IGNORED, LossSum, next_token_loss
