@@ -5,7 +5,7 @@ applies: `slide` reads its last three quarters again as a fresh text and goes on
 generator of its own, so a seed gives the same draws alone or in a batch. The next file to read is ../lenses/logit_lens.py.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,20 +13,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unembed.errors import InputError, UsageError
-from unembed.generation.sampling import Sampling, check_sampling, draw, known_logits, probabilities
+from unembed.generation.checks import check_ids, check_model, check_past_context, check_seeds, check_tokens
+from unembed.generation.sampling import Filtered, Sampling, check_sampling, draw, filtered, known_logits
 from unembed.model.kv_cache import KvCache
 from unembed.model.transformer import Transformer
 
 PastContext = Literal["slide", "stop"]
-Stopped = Literal["length", "end", "context"]
+Stopped = Literal["length", "end", "context", "stop"]
 
 
 @dataclass
 class Continuation:
     """What was generated after one prompt: ids, natural log-probabilities of the unfiltered distribution, and why it ended.
 
-    `n_slides` counts how often the context was full and the last three quarters were read again.
+    The end token is not among the ids; the tokens that spell a stop string are, so the ids are all that was drawn but the
+    end. `n_slides` counts how often the context was full and the last three quarters were read again.
     """
 
     prompt_ids: list[int]
@@ -34,6 +35,25 @@ class Continuation:
     logprobs: list[float] = field(default_factory=list)
     stopped: Stopped | None = None
     n_slides: int = 0
+
+    def newest_id(self) -> int:
+        """The last id of prompt and continuation together."""
+        return self.ids[-1] if self.ids else self.prompt_ids[-1]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One draw, for whoever wants to watch: the model's own scores, what the filters left of them, and the id drawn."""
+
+    row: int
+    logits: Float[Tensor, " vocab"]
+    filtered: Filtered
+    chosen: int
+
+
+# Called with the text's place in the batch and its new id; True ends that text with `stop`.
+EndsAt = Callable[[int, int], bool]
+Observe = Callable[[Draw], None]
 
 
 def generate_ids(
@@ -44,14 +64,20 @@ def generate_ids(
     sampling: Sampling,
     seeds: Sequence[int],
     n_known: int | None = None,
+    gaps: Sequence[int] = (),
     end_id: int | None = None,
     past_context: PastContext = "slide",
+    ends_at: EndsAt | None = None,
+    observe: Observe | None = None,
 ) -> list[Continuation]:
-    """Continues each prompt by up to n_tokens ids, or until `end_id` (which is not kept) is drawn.
+    """Continues each prompt by up to n_tokens ids, or until `end_id` (which is not kept) is drawn or `ends_at` says so.
 
-    Raises: UsageError for options that cannot be followed; InputError for an empty prompt or a masked model.
+    Ids from n_known on, and the gaps below it, are never drawn. A prompt longer than the context is no error: the rule
+    past the context holds for it too. Raises: UsageError for options that cannot be followed; InputError for an empty
+    prompt, an id without a row, or a masked model.
     """
-    texts = [Continuation(prompt_ids=list(prompt)) for prompt in prompts]
+    vocab_size = check_model(model).spec.embedding.vocab_size
+    texts = [Continuation(prompt_ids=check_ids(prompt, vocab_size)) for prompt in prompts]
     for _ in stream_ids(
         model,
         texts,
@@ -59,8 +85,11 @@ def generate_ids(
         sampling=sampling,
         seeds=seeds,
         n_known=n_known,
+        gaps=gaps,
         end_id=end_id,
         past_context=past_context,
+        ends_at=ends_at,
+        observe=observe,
     ):
         pass
     return texts
@@ -74,18 +103,25 @@ def stream_ids(
     sampling: Sampling,
     seeds: Sequence[int],
     n_known: int | None = None,
+    gaps: Sequence[int] = (),
     end_id: int | None = None,
     past_context: PastContext = "slide",
+    ends_at: EndsAt | None = None,
+    observe: Observe | None = None,
 ) -> Iterator[list[int | None]]:
     """As generate_ids, one step at a time: fills the texts and yields each step's new id per text, None where it ended."""
     check_sampling(sampling)
-    _refuse(model, texts, n_tokens, seeds)
+    vocab_size = check_model(model).spec.embedding.vocab_size
+    for text in texts:
+        text.prompt_ids = check_ids(text.prompt_ids, vocab_size)
+    n_tokens = check_tokens(n_tokens)
+    generators = [torch.Generator().manual_seed(seed) for seed in check_seeds(seeds, len(texts))]
+    check_past_context(past_context)
     if n_tokens == 0:
         for text in texts:
             text.stopped = "length"
-    n_known = model.spec.embedding.vocab_size if n_known is None else n_known
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    window = _Window(model, texts, past_context)
+    n_known = vocab_size if n_known is None else n_known
+    window = _Window(model, texts, n_tokens, past_context)
     for _ in range(n_tokens):
         logits = window.next_logits()
         if logits is None:
@@ -96,9 +132,12 @@ def stream_ids(
             if text.stopped is not None:
                 new.append(None)
                 continue
-            scores = known_logits(logits[row], n_known)
+            scores = known_logits(logits[row], n_known, gaps)
             seen = torch.tensor(text.prompt_ids + text.ids) if sampling.repetition_penalty is not None else None
-            chosen = draw(probabilities(scores, sampling, seen), uniform)
+            found = filtered(scores, sampling, seen)
+            chosen = draw(found.probs, uniform)
+            if observe is not None:
+                observe(Draw(row, logits[row], found, chosen))
             if chosen == end_id:
                 text.stopped = "end"
                 new.append(None)
@@ -106,7 +145,9 @@ def stream_ids(
             text.ids.append(chosen)
             text.logprobs.append(float(scores.log_softmax(-1)[chosen]))
             new.append(chosen)
-            if len(text.ids) == n_tokens:
+            if ends_at is not None and ends_at(row, chosen):
+                text.stopped = "stop"
+            elif len(text.ids) == n_tokens:
                 text.stopped = "length"
         yield new
         if all(text.stopped is not None for text in texts):
@@ -119,8 +160,10 @@ class _Window:
     A model that cannot have a cache reads all of it again for each token.
     """
 
-    def __init__(self, model: Transformer, texts: Sequence[Continuation], past_context: PastContext) -> None:
-        self._model, self._texts, self._past_context = model, texts, past_context
+    def __init__(
+        self, model: Transformer, texts: Sequence[Continuation], n_tokens: int, past_context: PastContext
+    ) -> None:
+        self._model, self._texts, self._n_tokens, self._past_context = model, texts, n_tokens, past_context
         self._context_length = model.spec.context_length
         self._starts = [0] * len(texts)
         self._cache: KvCache | None = None
@@ -142,7 +185,7 @@ class _Window:
             self._cache = None
         if self._cache is None or self._cache.length == self._cache.capacity:
             return self._read_afresh()
-        newest = [[(text.prompt_ids + text.ids)[-1]] for text in self._texts]
+        newest = [[text.newest_id()] for text in self._texts]
         return self._last_logits(torch.tensor(newest), None)
 
     def _visible_length(self, row: int) -> int:
@@ -160,11 +203,13 @@ class _Window:
         mask = torch.tensor([[False] * (longest - len(view)) + [True] * len(view) for view in views])
         table = self._model.embed.table
         if self._model.can_cache:
-            # Room until the longest text is full: by then one of them slides or ends, and all are read again.
+            # Room until the longest text is full, when one of them slides or ends and all are read again; or until the
+            # last token is made, which comes long before that in a context of 100,000.
+            n_left = self._n_tokens - min(len(text.ids) for text in self._texts if text.stopped is None)
             self._cache = KvCache(
                 self._model.spec,
                 batch=len(views),
-                capacity=self._context_length,
+                capacity=min(self._context_length, longest + n_left),
                 dtype=table.dtype,
                 device=table.device,
             )
@@ -175,23 +220,3 @@ class _Window:
         mask = None if mask is None else mask.to(device)
         resid = self._model.hidden(ids.to(device), mask=mask, cache=self._cache)
         return self._model.unembed(resid[:, -1:])[:, 0].cpu()
-
-
-def _refuse(model: Transformer, texts: Sequence[Continuation], n_tokens: int, seeds: Sequence[int]) -> None:
-    if not model.spec.is_causal:
-        raise InputError(
-            "generate: this is a masked model, every position sees every other, so it cannot continue a text. "
-            "Look into it with the lens instead."
-        )
-    if n_tokens < 0:
-        raise UsageError(f"tokens is {n_tokens}; it must be 0 or more")
-    if len(seeds) != len(texts):
-        raise UsageError(f"{len(texts)} prompts but {len(seeds)} seeds; give one seed for each prompt")
-    if bad_seeds := [seed for seed in seeds if not 0 <= seed < 2**63]:
-        raise UsageError(f"seed is {bad_seeds[0]}; it must be 0 or more, and below 2**63")
-    vocab_size = model.spec.embedding.vocab_size
-    for text in texts:
-        if not text.prompt_ids:
-            raise InputError("generate: a prompt has no tokens; give some text, or a start token")
-        if bad := [i for i in text.prompt_ids if not 0 <= i < vocab_size]:
-            raise InputError(f"generate: prompt id {bad[0]} has no row in the table of {vocab_size}")

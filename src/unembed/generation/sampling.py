@@ -5,10 +5,15 @@ by id, the lower first; that one rule settles ties in greedy, top-k and top-p al
 """
 
 import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 import msgspec
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from unembed.errors import InputError, UsageError
@@ -18,8 +23,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How the next id is chosen. Filters apply in this order: penalty, temperature, top_k, top_p, min_p.
 
     temperature 0 is greedy. None means absent. top_k keeps k ids; top_p the fewest whose probabilities reach p; min_p those
-    with at least min_p times the largest probability; repetition_penalty divides positive logits of ids that occurred and
-    multiplies negative ones (arXiv:1909.05858, section 4.1).
+    with at least min_p times the largest probability; repetition_penalty divides positive logits of ids that occurred, in
+    the prompt or since, and multiplies negative ones (arXiv:1909.05858, section 4.1), once however often they occurred.
     """
 
     temperature: float = 1.0
@@ -35,25 +40,49 @@ GREEDY = Sampling(temperature=0.0)
 REACHED = 1e-6
 
 
+# What became of an id, in the order in which it is decided; a probability of "zero" was not cut, it is too small to hold.
+RULES = ("kept", "unknown", "zero", "greedy", "top_k", "top_p", "min_p")
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """One row of scores after all filters: probabilities, the ids from the best down, and what decided over each id.
+
+    `rules` holds for each id the index in RULES. The order is that of the scores after the penalty, which the filters saw.
+    """
+
+    probs: Float[Tensor, " vocab"]
+    order: Int[Tensor, " vocab"]
+    rules: UInt8[Tensor, " vocab"]
+
+    def rule(self, token_id: int) -> str:
+        """What became of an id, as RULES calls it."""
+        return RULES[int(self.rules[token_id])]
+
+
 def check_sampling(sampling: Sampling) -> Sampling:
     """Returns the options if they can be followed. Raises: UsageError naming the option."""
     temperature, top_k, penalty = sampling.temperature, sampling.top_k, sampling.repetition_penalty
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise UsageError(f"temperature is {temperature}; it must be 0 (greedy) or above, and finite")
-    if top_k is not None and top_k < 1:
-        raise UsageError(f"top-k is {top_k}; it must be at least 1")
+    if not (_is_number(temperature) and math.isfinite(temperature) and temperature >= 0):
+        raise UsageError(f"temperature is {temperature!r}; it must be 0 (greedy) or above, and finite")
+    if top_k is not None and not (_is_whole(top_k) and top_k >= 1):
+        raise UsageError(f"top-k is {top_k!r}; it must be at least 1, a whole number")
     for name, share in (("top-p", sampling.top_p), ("min-p", sampling.min_p)):
-        if share is not None and not 0 <= share <= 1:
-            raise UsageError(f"{name} is {share}; it must lie between 0 and 1")
-    if penalty is not None and not (math.isfinite(penalty) and penalty > 0):
-        raise UsageError(f"repetition-penalty is {penalty}; it must be above 0 (1 changes nothing)")
+        if share is not None and not (_is_number(share) and 0 <= share <= 1):
+            raise UsageError(f"{name} is {share!r}; it must lie between 0 and 1")
+    if penalty is not None and not (_is_number(penalty) and math.isfinite(penalty) and penalty > 0):
+        raise UsageError(f"repetition-penalty is {penalty!r}; it must be above 0 (1 changes nothing)")
     return sampling
 
 
-def known_logits(logits: Float[Tensor, " vocab"], n_known: int) -> Float[Tensor, " vocab"]:
-    """The scores in float64, with -inf for ids from n_known on: they have a row in the table but none in the tokenizer."""
+def known_logits(logits: Float[Tensor, " vocab"], n_known: int, gaps: Sequence[int] = ()) -> Float[Tensor, " vocab"]:
+    """The scores in float64, with -inf for ids that have a row in the table but none in the tokenizer.
+
+    These are the ids from n_known on, and the gaps below it.
+    """
     wide = logits.double().clone()
     wide[n_known:] = -math.inf
+    wide[list(gaps)] = -math.inf
     return wide
 
 
@@ -66,6 +95,14 @@ def probabilities(
     >>> [round(p, 3) for p in probs.tolist()]
     [0.625, 0.375, 0.0, 0.0]
 
+    Raises: InputError as `filtered` does.
+    """
+    return filtered(logits, sampling, seen).probs
+
+
+def filtered(logits: Float[Tensor, " vocab"], sampling: Sampling, seen: Int[Tensor, " seen"] | None = None) -> Filtered:
+    """As `probabilities`, and what became of every id. Local axis: seen, the ids so far.
+
     Raises: InputError when the scores rank nothing: one is NaN or infinite, or none is above -inf.
     """
     if not math.isfinite(float(logits.max())):
@@ -76,24 +113,45 @@ def probabilities(
     scores = logits
     if sampling.repetition_penalty is not None and seen is not None and len(seen):
         scores = _penalise(scores, seen, sampling.repetition_penalty)
-    if sampling.temperature == 0:
-        return torch.zeros_like(scores).index_fill(0, _ranked(scores)[:1], 1.0)
-    # Dividing by a tiny temperature overflows; measured from the largest score, all stay at or below 0.
-    scores = (scores - scores.max()) / sampling.temperature
     order = _ranked(scores)
-    kept = torch.ones(len(order), dtype=torch.bool)
+    cut = torch.zeros(len(order), dtype=torch.uint8)  # by rank, not by id, until the end
+    if sampling.temperature == 0:
+        cut[1:] = RULES.index("greedy")
+        ranked = torch.zeros_like(scores)
+        ranked[0] = 1.0
+    else:
+        # Dividing by a tiny temperature overflows; measured from the largest score, all stay at or below 0.
+        weights = ((scores[order] - scores.max()) / sampling.temperature).exp()
+        cut[weights == 0] = RULES.index("zero")
+        ranked = _cut_by_rank(weights, sampling, cut)
+    return Filtered(
+        probs=torch.zeros_like(ranked).index_copy(0, order, ranked),
+        order=order,
+        rules=torch.zeros_like(cut).index_copy(0, order, cut),
+    )
+
+
+def _cut_by_rank(
+    weights: Float[Tensor, " vocab"], sampling: Sampling, cut: UInt8[Tensor, " vocab"]
+) -> Float[Tensor, " vocab"]:
+    """Applies the filters to weights from the largest down, notes in `cut` what they cut, and gives the probabilities."""
+    kept = torch.ones(len(weights), dtype=torch.bool)
+
+    def keep(wanted: Tensor, rule: str) -> Float[Tensor, " vocab"]:
+        cut[kept & ~wanted & (cut == 0)] = RULES.index(rule)
+        kept.logical_and_(wanted)
+        return _normalised(weights, kept)
+
+    ranked = _normalised(weights, kept)
     if sampling.top_k is not None:
-        kept[sampling.top_k :] = False
-    ranked = _normalised(scores[order].exp(), kept)
+        ranked = keep(torch.arange(len(weights)) < sampling.top_k, "top_k")
     if sampling.top_p is not None and sampling.top_p < 1:
         reached_before = ranked.cumsum(-1) - ranked >= sampling.top_p - REACHED
         reached_before[0] = False  # the most probable id stays, even for p = 0
-        kept &= ~reached_before
-        ranked = _normalised(ranked, kept)
+        ranked = keep(~reached_before, "top_p")
     if sampling.min_p is not None:
-        kept &= ranked >= sampling.min_p * ranked[0]
-        ranked = _normalised(ranked, kept)
-    return torch.zeros_like(ranked).index_copy(0, order, ranked)
+        ranked = keep(ranked >= sampling.min_p * ranked[0], "min_p")
+    return ranked
 
 
 def draw(probs: Float[Tensor, " vocab"], uniform: float) -> int:
@@ -119,3 +177,15 @@ def _penalise(scores: Float[Tensor, " vocab"], seen: Int[Tensor, " seen"], penal
     there = scores[seen]
     penalised[seen] = torch.where(there > 0, there / penalty, there * penalty)
     return penalised
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _is_whole(value: Any) -> bool:
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return not isinstance(value, bool)
