@@ -3,7 +3,8 @@
     import unembed
     model = unembed.load("runs/tour")             # .spec .tokenizer .hidden(ids) .unembed(resid), model(ids) -> logits
     unembed.train("my.txt", recipe="nanogpt-cpu", out="runs/mine", steps=2000)
-    unembed.generate(model, "to be", tokens=50, temperature=0.8, seed=1).text
+    unembed.generate(model, "to be", tokens=50, temperature=0.8, seed=1).values["text"]
+    unembed.candidates(model, "to be", top_k=3)   # what could have come next, and what cut it
     unembed.lens(model, "to be")                  # a Result: .tables, .to_dict(), shown in a notebook
     unembed.count("gpt2").parameters
     unembed.write_report("runs/tour", lang="es")
@@ -16,10 +17,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unembed.python import count, generate, lens, load, train, write_report
+    from unembed.python import candidates, count, generate, generate_many, lens, load, train, write_report
 
 # A name that is also a folder here would turn into that folder once it is imported: so `write_report`, not `report`.
-__all__ = ["count", "generate", "lens", "load", "train", "write_report"]
+__all__ = ["candidates", "count", "generate", "generate_many", "lens", "load", "train", "write_report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -54,31 +54,117 @@ def generate(
     top_p: float | None = None,
     min_p: float | None = None,
     repetition_penalty: float | None = None,
+    stop: str | Sequence[str] = (),
     seed: int = 0,
     past_context: str = "slide",
+    ids: "Sequence[int] | Tensor | None" = None,
 ) -> Result:
     """Continues a text. Values: `prompt_ids`, `ids`, `text`, `logprobs` (nats, unfiltered), `stopped`, `n_slides`.
 
-    temperature 0 is greedy. Raises: InputError when the model has no tokenizer; UsageError for impossible options.
+    temperature 0 is greedy. The text ends before a `stop` string; the tokens that spell it stay among the ids. Instead of a
+    text, `ids` may be given, which are read as they are: with them a model needs no tokenizer, and `text` is None.
+    Raises: InputError when the model has no tokenizer; UsageError for impossible options.
     """
+    from unembed.generation.checks import check_past_context
     from unembed.generation.sampling import Sampling
     from unembed.generation.texts import continue_text
 
     sampling = Sampling(
         temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
     )
-    if not 0 <= seed < 2**63:
-        raise UsageError(f"seed is {seed}; it must lie between 0 and 2**63 - 1")
-    if past_context not in ("slide", "stop"):
-        raise UsageError(f"past_context is {past_context!r}; it must be 'slide' or 'stop'")
+    _refuse_both("generate", prompt, ids)
     return continue_text(
         model,
         prompt,
         n_tokens=tokens,
         sampling=sampling,
         seed=seed,
-        past_context="slide" if past_context == "slide" else "stop",
+        past_context=check_past_context(past_context),
+        stops=stop,
+        ids=ids,
     )
+
+
+def generate_many(
+    model: "Transformer",
+    prompts: Sequence[str],
+    *,
+    tokens: int = 100,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float | None = None,
+    stop: str | Sequence[str] = (),
+    seed: int = 0,
+    seeds: Sequence[int] | None = None,
+    past_context: str = "slide",
+) -> Result:
+    """Continues many texts side by side: the table `samples` has a row for each prompt, with what `generate` gives.
+
+    Prompt n has the seed `seed` + n unless `seeds` holds one for each: the same seed gives the same text as alone.
+    Raises: as `generate` does.
+    """
+    from unembed.generation.checks import check_past_context, check_prompts, check_seed, check_seeds, seed_of
+    from unembed.generation.sampling import Sampling
+    from unembed.generation.texts import Writing, table_of, write_all
+
+    sampling = Sampling(
+        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
+    )
+    texts, first = check_prompts(prompts), check_seed(seed)
+    chosen = check_seeds(seeds, len(texts)) if seeds is not None else [seed_of(first, n) for n in range(len(texts))]
+    writings = [Writing(model, text, stops=stop) for text in texts]
+    write_all(
+        model, writings, n_tokens=tokens, sampling=sampling, seeds=chosen, past_context=check_past_context(past_context)
+    )
+    return table_of(list(zip(texts, chosen, strict=True)), writings)
+
+
+def candidates(
+    model: "Transformer",
+    prompt: str = "",
+    *,
+    tokens: int = 1,
+    top: int = 10,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float | None = None,
+    stop: str | Sequence[str] = (),
+    seed: int = 0,
+    past_context: str = "slide",
+    ids: "Sequence[int] | Tensor | None" = None,
+) -> Result:
+    """Continues a text as `generate` does, and shows the `top` candidates of each draw: what was cut, by which rule.
+
+    See generation/candidates.py for the columns of its tables `candidates` and `steps`. Raises: as `generate` does.
+    """
+    from unembed.generation.candidates import look
+    from unembed.generation.checks import check_past_context
+    from unembed.generation.sampling import Sampling
+    from unembed.generation.texts import Writing
+
+    sampling = Sampling(
+        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
+    )
+    _refuse_both("candidates", prompt, ids)
+    writing = Writing(model, prompt, ids=ids, stops=stop)
+    return look(
+        model,
+        writing,
+        n_top=top,
+        n_tokens=tokens,
+        sampling=sampling,
+        seed=seed,
+        past_context=check_past_context(past_context),
+    )
+
+
+def _refuse_both(name: str, prompt: object, ids: object) -> None:
+    if ids is not None and prompt != "":
+        raise UsageError(f"{name}: give either a prompt or ids, not both")
 
 
 def lens(

@@ -14,6 +14,7 @@ from unembed.checkpoints import huggingface
 from unembed.checkpoints.native import MANIFEST, WEIGHTS, Checkpoint, open_checkpoint
 from unembed.checkpoints.pickles import refuse_pickle
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
+from unembed.checkpoints.start_ids import start_ids
 from unembed.checkpoints.translate import Dtype, Source, translate
 from unembed.errors import CheckpointError, RunError, did_you_mean
 from unembed.model.check import from_plain
@@ -79,6 +80,7 @@ def load_checkpoint(run: RunFolder, checkpoint: Checkpoint) -> Transformer:
     tokenizer = run.path / TOKENIZER
     if tokenizer.is_file():
         found.tokenizer = tokenizer_files.load(tokenizer)
+        found.start_ids = start_ids(run, found.tokenizer)
     return found
 
 

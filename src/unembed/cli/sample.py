@@ -1,16 +1,31 @@
-"""`unembed sample`: a model goes on with a text, and the text arrives as it is made."""
+"""`unembed sample`: a model goes on with a text, and the text arrives as it is made.
+
+Many prompts at once come from prompts.py, the next file to read.
+"""
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from unembed.cli.prompts import read_prompt, read_prompts
 from unembed.cli.render import format_option, quiet_option, say, write_result
 from unembed.visible import visible
+
+if TYPE_CHECKING:
+    from unembed.generation.texts import Writing
+    from unembed.model.transformer import Transformer
 
 
 @click.command(name="sample", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model")
-@click.option("--prompt", default="", help="The text to go on with.")
+@click.option("--prompt", help="The text to go on with; - reads it from standard input.")
+@click.option(
+    "--prompts",
+    metavar="FILE",
+    help="Many texts to go on with, one a line, or JSON lines with the key prompt and perhaps seed (a file ending in "
+    ".jsonl, or lines that begin with {); - is standard input. Line n has the seed --seed + n, counted from 0.",
+)
 @click.option("--tokens", default=200, show_default=True, type=click.IntRange(min=0), help="At most so many tokens.")
 @click.option("--greedy", is_flag=True, help="Always the most probable token: the same as --temperature 0.")
 @click.option(
@@ -19,7 +34,18 @@ from unembed.visible import visible
 @click.option("--top-k", type=int, help="Keep the K most probable tokens.")
 @click.option("--top-p", type=float, help="Keep the fewest tokens whose probabilities reach P.")
 @click.option("--min-p", type=float, help="Keep tokens with at least P times the largest probability.")
-@click.option("--repetition-penalty", type=float, help="Make tokens that occurred less likely; 1 changes nothing.")
+@click.option(
+    "--repetition-penalty",
+    type=float,
+    help="Make tokens that occurred, in the prompt or since, less likely; 1 changes nothing.",
+)
+@click.option(
+    "--stop",
+    "stops",
+    multiple=True,
+    metavar="TEXT",
+    help="End before this text; may be given several times. Tokens that spell it stay among the ids.",
+)
 @click.option(
     "--seed",
     default=0,
@@ -34,11 +60,19 @@ from unembed.visible import visible
     show_default=True,
     help="When the context is full: read its last three quarters again, or stop.",
 )
+@click.option(
+    "--candidates",
+    "n_top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="For each token the N most probable ones, what cut each of them, and which was drawn.",
+)
 @format_option
 @quiet_option
 def command(
     model: str,
-    prompt: str,
+    prompt: str | None,
+    prompts: str | None,
     tokens: int,
     greedy: bool,
     temperature: float | None,
@@ -46,8 +80,10 @@ def command(
     top_p: float | None,
     min_p: float | None,
     repetition_penalty: float | None,
+    stops: tuple[str, ...],
     seed: int,
     past_context: str,
+    n_top: int | None,
     output_format: str,
     quiet: bool,
 ) -> None:
@@ -58,62 +94,128 @@ def command(
     \b
         unembed sample runs/tour --tokens 40
         unembed sample runs/mine --prompt "To be" --temperature 0.8 --seed 3
-        unembed sample runs/mine --greedy --format json
+        unembed sample runs/mine --greedy --stop "." --format json
+        unembed sample runs/mine --prompt - < opening.txt
+        unembed sample runs/mine --prompts lines.txt --format jsonl
+        unembed sample runs/mine --prompt "To be" --tokens 5 --top-k 3 --candidates 8
     """
-    from unembed.checkpoints.load import load
     from unembed.errors import UsageError
-    from unembed.generation.decode import Continuation, stream_ids
+    from unembed.generation.checks import check_stops
     from unembed.generation.sampling import Sampling, check_sampling
-    from unembed.generation.texts import prompt_ids, tokenizer_of, values_of
-    from unembed.results import Result
-    from unembed.tokenizers.base import StreamDecoder
 
     if greedy and temperature not in (None, 0.0):
         raise UsageError(f"--greedy and --temperature {temperature} contradict each other; give one of them")
-    sampling = check_sampling(
-        Sampling(
-            temperature=0.0 if greedy else 1.0 if temperature is None else temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-        )
-    )
+    if prompts is not None and (prompt is not None or n_top is not None):
+        other = "--prompt" if prompt is not None else "--candidates, which looks into a single text"
+        raise UsageError(f"--prompts cannot go with {other}; give one of them")
+    options: dict[str, Any] = {
+        "n_tokens": tokens,
+        "sampling": check_sampling(
+            Sampling(
+                temperature=0.0 if greedy else 1.0 if temperature is None else temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                repetition_penalty=repetition_penalty,
+            )
+        ),
+        "past_context": past_context,
+    }
+    stops = check_stops(stops)
+    if prompts is not None:
+        requests = read_prompts(prompts, seed)
+        _many(model, requests, stops, options, output_format, quiet)
+    elif n_top is not None:
+        _look(model, read_prompt(prompt), seed, stops, n_top, options, output_format, quiet)
+    else:
+        _one(model, read_prompt(prompt), seed, stops, options, output_format, quiet)
+
+
+def _one(
+    model: str,
+    prompt: str,
+    seed: int,
+    stops: tuple[str, ...],
+    options: dict[str, Any],
+    output_format: str,
+    quiet: bool,
+) -> None:
+    """One text, shown while it is made where people read it."""
+    from unembed.checkpoints.load import load
+    from unembed.generation.texts import Writing, write
+    from unembed.results import Result
+
     loaded = load(model)
-    tokenizer = tokenizer_of(loaded)
-    ids, is_text = prompt_ids(tokenizer, prompt)
-    text = Continuation(prompt_ids=ids)
-    shown = StreamDecoder(tokenizer, after=ids if is_text else [])
+    writing = Writing(loaded, prompt, stops=stops)
     is_live = output_format == "table"
     # a terminal is shown no control characters that a model made up; a pipe gets the text itself
     clean = _for_a_terminal if sys.stdout.isatty() else str
     if is_live:
         click.echo(clean(prompt), nl=False)
-    steps = stream_ids(
-        loaded,
-        [text],
-        n_tokens=tokens,
-        sampling=sampling,
-        seeds=[seed],
-        n_known=tokenizer.vocab_size,
-        end_id=tokenizer.end_id,
-        past_context="slide" if past_context == "slide" else "stop",
-    )
-    for (new,) in steps:
-        if is_live and new is not None:
-            click.echo(clean(shown.feed(new)), nl=False)
-    if not is_live:
-        write_result(Result(name="sample", values=values_of(text, tokenizer, is_text)), output_format)
-        return
-    click.echo(clean(shown.finish()))
-    if text.n_slides:
+    for (new,) in write(loaded, [writing], seeds=[seed], **options):
+        if is_live:
+            click.echo(clean(new), nl=False)
+    if is_live:
+        click.echo()
+    else:
+        write_result(Result(name="sample", values=writing.values()), output_format)
+    _tell(loaded, [writing], quiet)
+
+
+def _many(
+    model: str,
+    requests: list[tuple[str, int]],
+    stops: tuple[str, ...],
+    options: dict[str, Any],
+    output_format: str,
+    quiet: bool,
+) -> None:
+    """Many texts side by side: one row each, in the order of the prompts."""
+    from unembed.checkpoints.load import load
+    from unembed.generation.texts import Writing, table_of, write_all
+
+    loaded = load(model)
+    writings = [Writing(loaded, prompt, stops=stops) for prompt, _ in requests]
+    write_all(loaded, writings, seeds=[seed for _, seed in requests], **options)
+    # people read texts; programs get the ids too
+    columns = ("seed", "stopped", "prompt", "text") if output_format == "table" else None
+    write_result(table_of(requests, writings, columns), output_format)
+    _tell(loaded, writings, quiet)
+
+
+def _look(
+    model: str,
+    prompt: str,
+    seed: int,
+    stops: tuple[str, ...],
+    n_top: int,
+    options: dict[str, Any],
+    output_format: str,
+    quiet: bool,
+) -> None:
+    """One text and the candidates of each draw."""
+    from unembed.checkpoints.load import load
+    from unembed.generation.candidates import look
+    from unembed.generation.texts import Writing
+
+    loaded = load(model)
+    writing = Writing(loaded, prompt, stops=stops)
+    write_result(look(loaded, writing, n_top=n_top, seed=seed, **options), output_format)
+    _tell(loaded, [writing], quiet)
+
+
+def _tell(model: "Transformer", writings: "list[Writing]", quiet: bool) -> None:
+    """What happened at the end of the context, once for all texts."""
+    length = model.spec.context_length
+    made = [writing.continuation for writing in writings]
+    if n_slides := max((text.n_slides for text in made), default=0):
         say(
-            f"the context of {loaded.spec.context_length} tokens was full {text.n_slides} times; each time its last three "
-            "quarters were read again (--past-context stop ends the text instead)",
+            f"the context of {length} tokens was full {n_slides} {'time' if n_slides == 1 else 'times'}; each time its last "
+            "three quarters were read again (--past-context stop ends the text instead)",
             quiet=quiet,
         )
-    elif text.stopped == "context":
-        say(f"stopped: the context of {loaded.spec.context_length} tokens is full", quiet=quiet)
+    elif any(text.stopped == "context" for text in made):
+        say(f"stopped: the context of {length} tokens is full", quiet=quiet)
 
 
 def _for_a_terminal(text: str) -> str:

@@ -5,11 +5,12 @@ Python lets anybody pass anything; here it becomes plain ints or an error of our
 
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
 from unembed.errors import InputError, UsageError
 from unembed.model.transformer import Transformer
 
+PastContext = Literal["slide", "stop"]
 SEED_LIMIT = 2**63
 
 
@@ -53,6 +54,11 @@ def check_seed(seed: Any) -> int:
     return found
 
 
+def seed_of(first_seed: int, n: int) -> int:
+    """The seed of prompt n, from 0, of many: the next whole number each time, beginning anew after the last seed."""
+    return (first_seed + n) % SEED_LIMIT
+
+
 def check_ids(ids: Any, vocab_size: int) -> list[int]:
     """Gives the ids of one prompt as ints, from a list, a tuple, or an array or tensor of one axis.
 
@@ -81,18 +87,29 @@ def check_ids(ids: Any, vocab_size: int) -> list[int]:
     return found
 
 
-def check_past_context(past_context: Any) -> None:
-    """Raises: UsageError for a rule past the context that does not exist."""
-    if past_context not in ("slide", "stop"):
-        raise UsageError(f"past_context is {_shown(past_context)}; it must be 'slide' or 'stop'")
+def check_past_context(past_context: Any) -> PastContext:
+    """Gives the rule past the context. Raises: UsageError if there is no such rule."""
+    for rule in get_args(PastContext):
+        if isinstance(past_context, str) and past_context == rule:
+            return cast(PastContext, rule)
+    raise UsageError(f"past_context is {_shown(past_context)}; it must be 'slide' or 'stop'")
 
 
 def check_prompt(prompt: Any) -> str:
     """Gives a prompt that is a text. Raises: UsageError."""
     if not isinstance(prompt, str):
-        several = " Several prompts are unembed.generate_many(model, prompts)." if isinstance(prompt, list) else ""
-        raise UsageError(f"generate: the prompt is {_shown(prompt)}; it must be a text.{several}")
+        raise UsageError(
+            f"generate: the prompt is {_shown(prompt)}; it must be a text. Token ids are ids=[...], several texts "
+            "generate_many(model, [...])"
+        )
     return prompt
+
+
+def check_prompts(prompts: Any) -> list[str]:
+    """Gives many prompts, each a text. Raises: UsageError."""
+    if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
+        raise UsageError(f"generate_many: prompts is {_shown(prompts)}; give a list of texts")
+    return [check_prompt(prompt) for prompt in prompts]
 
 
 def check_stops(stops: Any) -> tuple[str, ...]:

@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from unembed.generation.checks import check_ids, check_model, check_past_context, check_seeds, check_tokens
-from unembed.generation.sampling import Filtered, Sampling, check_sampling, draw, filtered, known_logits
+from unembed.generation.checks import PastContext, check_ids, check_model, check_past_context, check_seeds, check_tokens
+from unembed.generation.sampling import Filtered, Sampling, check_sampling, draw, filtered, known_ids, known_logits
 from unembed.model.kv_cache import KvCache
 from unembed.model.transformer import Transformer
 
-PastContext = Literal["slide", "stop"]
 Stopped = Literal["length", "end", "context", "stop"]
 
 
@@ -43,10 +42,15 @@ class Continuation:
 
 @dataclass(frozen=True)
 class Draw:
-    """One draw, for whoever wants to watch: the model's own scores, what the filters left of them, and the id drawn."""
+    """One draw, for whoever wants to watch: the model's own scores, what the filters left of them, and the id drawn.
+
+    `known` are the scores as the draw took them, -inf where `is_known` is False: no token has that row.
+    """
 
     row: int
     logits: Float[Tensor, " vocab"]
+    known: Float[Tensor, " vocab"]
+    is_known: Bool[Tensor, " vocab"]
     filtered: Filtered
     chosen: int
 
@@ -120,7 +124,7 @@ def stream_ids(
     if n_tokens == 0:
         for text in texts:
             text.stopped = "length"
-    n_known = vocab_size if n_known is None else n_known
+    is_known = known_ids(vocab_size, vocab_size if n_known is None else n_known, gaps)
     window = _Window(model, texts, n_tokens, past_context)
     for _ in range(n_tokens):
         logits = window.next_logits()
@@ -132,12 +136,12 @@ def stream_ids(
             if text.stopped is not None:
                 new.append(None)
                 continue
-            scores = known_logits(logits[row], n_known, gaps)
+            scores = known_logits(logits[row], is_known)
             seen = torch.tensor(text.prompt_ids + text.ids) if sampling.repetition_penalty is not None else None
             found = filtered(scores, sampling, seen)
             chosen = draw(found.probs, uniform)
             if observe is not None:
-                observe(Draw(row, logits[row], found, chosen))
+                observe(Draw(row, logits[row], scores, is_known, found, chosen))
             if chosen == end_id:
                 text.stopped = "end"
                 new.append(None)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from unembed.errors import InputError, UsageError
@@ -46,13 +46,13 @@ RULES = ("kept", "unknown", "zero", "greedy", "top_k", "top_p", "min_p")
 
 @dataclass(frozen=True)
 class Filtered:
-    """One row of scores after all filters: probabilities, the ids from the best down, and what decided over each id.
+    """One row of scores after all filters: the probabilities, and for each id what decided over it, as its index in RULES.
 
-    `rules` holds for each id the index in RULES. The order is that of the scores after the penalty, which the filters saw.
+    `scores` are the model's after the repetition penalty, before the temperature: what ids are ranked by.
     """
 
     probs: Float[Tensor, " vocab"]
-    order: Int[Tensor, " vocab"]
+    scores: Float[Tensor, " vocab"]
     rules: UInt8[Tensor, " vocab"]
 
     def rule(self, token_id: int) -> str:
@@ -75,15 +75,16 @@ def check_sampling(sampling: Sampling) -> Sampling:
     return sampling
 
 
-def known_logits(logits: Float[Tensor, " vocab"], n_known: int, gaps: Sequence[int] = ()) -> Float[Tensor, " vocab"]:
-    """The scores in float64, with -inf for ids that have a row in the table but none in the tokenizer.
+def known_ids(vocab_size: int, n_known: int, gaps: Sequence[int] = ()) -> Bool[Tensor, " vocab"]:
+    """Which rows of the table have a token: not those from n_known on, nor the gaps below it."""
+    is_known = torch.arange(vocab_size) < n_known
+    is_known[list(gaps)] = False
+    return is_known
 
-    These are the ids from n_known on, and the gaps below it.
-    """
-    wide = logits.double().clone()
-    wide[n_known:] = -math.inf
-    wide[list(gaps)] = -math.inf
-    return wide
+
+def known_logits(logits: Float[Tensor, " vocab"], is_known: Bool[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
+    """The scores in float64, with -inf for ids that no token has."""
+    return logits.double().masked_fill(~is_known, -math.inf)
 
 
 def probabilities(
@@ -126,7 +127,7 @@ def filtered(logits: Float[Tensor, " vocab"], sampling: Sampling, seen: Int[Tens
         ranked = _cut_by_rank(weights, sampling, cut)
     return Filtered(
         probs=torch.zeros_like(ranked).index_copy(0, order, ranked),
-        order=order,
+        scores=scores,
         rules=torch.zeros_like(cut).index_copy(0, order, cut),
     )
 

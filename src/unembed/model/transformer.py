@@ -31,11 +31,12 @@ class Transformer(nn.Module):
     """A transformer language model, causal or masked; its parameters get their values from init.py or a file.
 
     The model has no training mode: dropout is an argument of the call, 0 unless a training loop says otherwise.
-    `tokenizer` is what made the ids, when whoever loaded the model knows it, and `load_report` what loading decided; the
-    model itself asks for neither.
+    `tokenizer` is what made the ids, `start_ids` what a text without a prompt begins with, `load_report` what loading
+    decided, each when whoever loaded the model knows it; the model itself asks for none of them.
     """
 
     tokenizer: Any = None
+    start_ids: tuple[int, ...] | None = None
     load_report: Any = None
 
     def __init__(self, spec: TransformerSpec) -> None:

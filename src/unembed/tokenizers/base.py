@@ -40,9 +40,11 @@ class Encoding:
 class Tokenizer(Protocol):
     """A two-way translation between text and the ids 0 .. vocab_size - 1.
 
-    `end_id` closes a document and `start_id` opens one; None where there is no such token. Specials are marks between
-    texts, never text: typed in a text they stay its letters unless `parse_specials` is given, and decoding leaves them
-    out unless `show_specials` is given. `loses` says in words what decode(encode(text)) may lack, "" if nothing.
+    `end_id` closes a document and `start_id` opens one; None where there is no such token. `adds_start` says whether the
+    model was trained with the start token before every text; encoding leaves it out. Specials are marks between texts,
+    never text: typed in a text they stay its letters unless `parse_specials` is given, and decoding leaves them out
+    unless `show_specials` is given. `tokens` holds a placeholder where an id has no token, see `gaps`. `loses` says in
+    words what decode(encode(text)) may lack, "" if nothing.
     """
 
     @property
@@ -57,6 +59,10 @@ class Tokenizer(Protocol):
     def unknown_id(self) -> int | None: ...
     @property
     def specials(self) -> Mapping[str, int]: ...
+    @property
+    def tokens(self) -> tuple[str, ...]: ...
+    @property
+    def adds_start(self) -> bool: ...
     @property
     def is_lossless(self) -> bool: ...
     @property
@@ -193,6 +199,11 @@ def check_unique(kind: str, tokens: Sequence[str]) -> None:
 def placeholder(token_id: int) -> str:
     """Gives what is shown for a model's row that has no token: `<unused 61>`."""
     return f"<unused {token_id}>"
+
+
+def gaps(tokenizer: Tokenizer) -> list[int]:
+    """Gives the ids below vocab_size that have no token: a model's row may stand for one, but no text does."""
+    return [token_id for token_id, token in enumerate(tokenizer.tokens) if token == placeholder(token_id)]
 
 
 def show_bytes(data: bytes) -> str:

@@ -39,6 +39,7 @@ class CharacterTokenizer:
 
     kind = "characters"
     start_id = None
+    adds_start = False
 
     def __init__(self, characters: str, *, unknown: str | None = None, end: str | None = None) -> None:
         base.check_text(characters)

@@ -199,6 +199,12 @@ def marks(values: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str | N
     return found[0], found[1]
 
 
+def adds_start(values: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Says whether a text of this tokenizer begins with its start token: as tokenizer_config.json says, else the template."""
+    said = config.get("add_bos_token")
+    return said if isinstance(said, bool) else _template_marks(values.get("post_processor"))[0] is not None
+
+
 def flatten(part: Mapping[str, Any] | None, key: str) -> list[dict[str, Any]]:
     """Gives the steps of a normalizer, pre-tokenizer or decoder, sequences opened, in order."""
     if part is None:

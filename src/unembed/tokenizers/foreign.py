@@ -51,7 +51,9 @@ def load(path: Path) -> Tokenizer:
         if path.name in (vocabulary, merges):
             return _from_pair(path.parent / vocabulary, path.parent / merges)
     if path.suffix == ".model":
-        return PieceTokenizer(path.read_bytes(), where=str(path))
+        # Programs that read such a file put its start token before a text, unless they are told otherwise.
+        adds_start = read_config(path.parent).get("add_bos_token") is not False
+        return PieceTokenizer(path.read_bytes(), adds_start=adds_start, where=str(path))
     if path.suffix == ".bin":
         return from_llama2c(path.read_bytes(), where=str(path))
     raise TokenizerError(
@@ -73,7 +75,7 @@ def from_library_json(values: dict[str, Any], config: Mapping[str, Any], *, wher
         values = values | {"model": model | {"type": "BPE" if "merges" in model else "WordLevel"}}
     start, end = engine.marks(values, config)
     try:
-        return SubwordTokenizer(values, start=start, end=end)
+        return SubwordTokenizer(values, start=start, end=end, adds_start=engine.adds_start(values, config))
     except TokenizerError as error:
         raise TokenizerError(f"{where}: {error}") from None
 

@@ -25,6 +25,7 @@ class PiecesFile(msgspec.Struct, tag="pieces", tag_field="type", frozen=True, kw
     """A SentencePiece tokenizer as its file holds it: the serialized model in base64."""
 
     model: str
+    adds_start: bool = True
 
 
 class PieceTokenizer:
@@ -33,7 +34,7 @@ class PieceTokenizer:
     Raises: TokenizerError if the bytes are no such model, or repeat a piece.
     """
 
-    def __init__(self, data: bytes, *, where: str = "pieces tokenizer") -> None:
+    def __init__(self, data: bytes, *, adds_start: bool = True, where: str = "pieces tokenizer") -> None:
         self._data = data
         self._model = proto.read_model(data, where=where)
         self.tokens: tuple[str, ...] = tuple(text for text, _, _ in self._model.pieces)
@@ -50,6 +51,7 @@ class PieceTokenizer:
         self.specials: Mapping[str, int] = {t: i for i, t in enumerate(self.tokens) if self._kinds[i] == proto.CONTROL}
         self.unknown_id = next((i for i, kind in enumerate(self._kinds) if kind == proto.UNKNOWN), None)
         self.start_id = self._mark(self._model.start_id)
+        self.adds_start = adds_start and self.start_id is not None
         self.end_id = self._mark(self._model.end_id)
 
     @property
@@ -130,7 +132,9 @@ class PieceTokenizer:
 
     def to_dict(self) -> dict[str, Any]:
         """Gives the model's bytes in base64, as plain JSON values."""
-        return {"type": "pieces", "model": base64.b64encode(self._data).decode()}
+        said = {"type": "pieces", "model": base64.b64encode(self._data).decode()}
+        # named only where it differs from what these files mean, so that fingerprints stay as they were
+        return said if self.adds_start or self.start_id is None else said | {"adds_start": False}
 
     @classmethod
     def from_file(cls, file: PiecesFile) -> "PieceTokenizer":
@@ -139,7 +143,7 @@ class PieceTokenizer:
             data = base64.b64decode(file.model, validate=True)
         except ValueError as error:
             raise TokenizerError(f"pieces tokenizer: the model is not base64 ({error}); write the file again") from None
-        return cls(data)
+        return cls(data, adds_start=file.adds_start)
 
     @classmethod
     def from_pieces(cls, model: proto.PieceModel, *, where: str = "pieces tokenizer") -> "PieceTokenizer":

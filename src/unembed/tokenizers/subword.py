@@ -27,6 +27,7 @@ class SubwordFile(
     engine: dict[str, Any]
     start: str | None
     end: str | None
+    adds_start: bool = False
 
 
 class SubwordTokenizer:
@@ -35,7 +36,9 @@ class SubwordTokenizer:
     Raises: TokenizerError if the description is broken, draws at random, or decodes in a way that is not understood.
     """
 
-    def __init__(self, values: Mapping[str, Any], *, start: str | None = None, end: str | None = None) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], *, start: str | None = None, end: str | None = None, adds_start: bool = False
+    ) -> None:
         # Truncation would shorten a text in silence; padding and templates add ids that are no text. None has a say here.
         self._values = dict(values) | {"truncation": None, "padding": None, "post_processor": None}
         self._start, self._end = start, end
@@ -53,6 +56,7 @@ class SubwordTokenizer:
         # As the engine spells them; a placeholder where an id has none.
         self.tokens: tuple[str, ...] = tuple(self._token_of.get(i, base.placeholder(i)) for i in range(self.vocab_size))
         self.start_id, self.end_id = self._mark("start", start), self._mark("end", end)
+        self.adds_start = adds_start and self.start_id is not None
         self.unknown_id = _unknown_id(self._values["model"], id_of)
         # Marks between texts: after one, a text begins anew. An unknown token stands inside a text.
         self._marks = set(self.specials.values()) - {self.unknown_id}
@@ -127,12 +131,14 @@ class SubwordTokenizer:
 
     def to_dict(self) -> dict[str, Any]:
         """Gives the engine's description and the two marks as plain JSON values."""
-        return {"type": "subword", "engine": self._values, "start": self._start, "end": self._end}
+        said = {"type": "subword", "engine": self._values, "start": self._start, "end": self._end}
+        # named only where it holds, so that a run's tokenizer keeps the fingerprint that it was trained with
+        return said | {"adds_start": True} if self.adds_start else said
 
     @classmethod
     def from_file(cls, file: SubwordFile) -> "SubwordTokenizer":
         """Builds the tokenizer that a checked file describes. Raises: TokenizerError as the class does."""
-        return cls(file.engine, start=file.start, end=file.end)
+        return cls(file.engine, start=file.start, end=file.end, adds_start=file.adds_start)
 
     def _own_bytes(self, token_id: int) -> bytes:
         if token_id not in self._token_of:

@@ -41,6 +41,7 @@ class WordTokenizer:
 
     kind = "words"
     start_id = None
+    adds_start = False
     is_lossless = False
 
     def __init__(self, words: Sequence[str], *, lowercases: bool = False, strips_accents: bool = False) -> None:
