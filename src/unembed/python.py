@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from unembed.model.transformer import Transformer
-    from unembed.recipes.start import Outcome
+    from unembed.recipes.outcome import Outcome
 
 
 def load(model: str | Path, *, step: int | None = None) -> "Transformer":

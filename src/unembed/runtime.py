@@ -1,7 +1,10 @@
 """The machine under a run: device, number type, threads. Chosen by the caller, looked at by nobody else.
 
-Nothing is probed when this file is imported. The next file to read is results.py.
+Nothing is probed when this file is imported, and what is measured is not kept here: whoever asks keeps the answer. The next
+file to read is results.py.
 """
+
+import time
 
 from unembed.errors import UsageError
 
@@ -34,3 +37,29 @@ def set_threads(n_threads: int | None) -> int:
             raise UsageError(f"threads is {n_threads}; it must be at least 1")
         torch.set_num_threads(n_threads)
     return torch.get_num_threads()
+
+
+def measure_flops(device: str = "cpu", *, seconds: float = 0.15) -> float:
+    """The peak of this machine, measured: operations per second of one large float32 product, the best of several.
+
+    [n, n] times [n, n] is 2 n^3 operations; n is 1,024 on a CPU and 4,096 on an accelerator, whose smaller products are
+    over before they are begun. It takes about `seconds`, uses the threads that are set, and draws no random number.
+    """
+    import torch
+
+    n = 1024 if device == "cpu" else 4096
+    matrix = torch.full((n, n), 1 / n, device=device)
+    out = torch.empty_like(matrix)
+
+    def once() -> float:
+        began = time.perf_counter()
+        torch.mm(matrix, matrix, out=out)
+        if device != "cpu":
+            torch.accelerator.synchronize()
+        return time.perf_counter() - began
+
+    once()  # the first product also wakes threads and picks a kernel
+    best, until = once(), time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        best = min(best, once())
+    return 2 * n**3 / best

@@ -449,7 +449,8 @@ def test_one_process_trains_into_a_run(template):
     for work in (
         save(2),
         lambda run: run.append_metrics({"step": 2}),
-        lambda run: run.truncate_metrics(0),
+        lambda run: run.append_sample({"step": 1, "text": ""}),
+        lambda run: run.truncate_logs(0),
         lambda run: run.prune(keep=[]),
         lambda run: run.write_description({}),
     ):

@@ -42,6 +42,9 @@ VALUES = {
     "checkpoint_every": 3,
     "eval_every": 11,
     "compile": True,
+    "early_stop": 3,
+    "sample_every": 50,
+    "tensorboard": True,
 }
 
 
@@ -66,6 +69,12 @@ def test_learning_rate_keeps_the_ratio_of_floor_to_peak():
     assert (schedule.peak, schedule.floor) == (0.5, pytest.approx(0.05, rel=1e-15))
     same = with_settings(run_config(), {"learning_rate": 1e-2})
     assert same == run_config()
+
+
+def test_learning_rate_at_the_end_of_the_numbers_is_no_fault_of_the_floor():
+    schedule = with_settings(run_config(), {"learning_rate": 1e308}).training.schedule
+    assert (schedule.peak, schedule.floor) == (1e308, pytest.approx(1e307))
+    assert with_settings(run_config(), {"learning_rate": 1e-300}).training.schedule.floor == pytest.approx(1e-301)
 
 
 def test_order_of_settings_does_not_matter():
@@ -164,12 +173,20 @@ def test_unknown_settings_are_told_from_known_ones(name, hint):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": "many"}, r"settings: Expected `int`, got `str` - at `\$.training.steps`"),
-        ({"steps": 2.5}, r"Expected `int`, got `float` - at `\$.training.steps`"),
-        ({"compile": 1}, r"Expected `bool`, got `int` - at `\$.training.compile`"),
-        ({"dropout": None}, r"Expected `float`, got `null` - at `\$.training.dropout`"),
+        ({"steps": "many"}, "setting steps is 'many': expected `int`, got `str`; it must be at least 1, and below"),
+        (
+            {"batch_size": 2.5},
+            r"setting batch_size is 2.5: expected `int`, got `float`; .* at least 1 and at most 1,048,576",
+        ),
+        (
+            {"training.accumulate": "2"},
+            "setting training.accumulate is '2': expected `int`, .* at least 1 and at most 65,536",
+        ),
+        ({"compile": 1}, "setting compile is 1: expected `bool`, got `int`$"),
+        ({"dropout": None}, "setting dropout is None: expected `float`, got `null`; it must be at least 0 and below 1"),
+        ({"steps": "x" * 99}, r"setting steps is 'x{56}\.\.\.: expected"),
         ({"training.schedule": {"type": "linear"}}, r"Invalid value 'linear' - at `\$.training.schedule.type`"),
-        ({"init": {"type": "gpt2", "std": 0.1, "mean": 1}}, r"unknown field `mean` - at `\$.init`"),
+        ({"init": {"type": "gpt2", "std": 0.1, "mean": 1}}, "setting init is .*: object contains unknown field `mean`"),
         ({"training": 3}, "setting training is a group; set one of its fields, such as training.steps"),
         ({"tied": "yes"}, "setting tied is 'yes': Expected `bool`, got `str`"),
         ({"tied": 1}, "setting tied is 1: Expected `bool`, got `int`"),
@@ -189,8 +206,11 @@ def test_wrong_types_are_named(settings, message):
         ("seed", -1, "0 or more, and below"),
         ("seed", 2**63, "0 or more, and below"),
         ("steps", 0, "at least 1"),
-        ("batch_size", 0, "at least 1"),
-        ("accumulate", -2, "at least 1"),
+        ("batch_size", 0, "at least 1 and at most 1,048,576"),
+        ("batch_size", 10**12, "at least 1 and at most 1,048,576"),
+        ("accumulate", -2, "at least 1 and at most 65,536"),
+        ("early_stop", -1, r"0 [(]never[)] or a number of evaluations"),
+        ("sample_every", -1, r"at least 1, 0 [(]never[)], or null"),
         ("dropout", 1.0, "at least 0 and below 1"),
         ("dropout", -0.1, "at least 0 and below 1"),
         ("dropout", math.nan, "at least 0 and below 1"),

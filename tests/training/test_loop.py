@@ -243,7 +243,7 @@ def test_validation_loss_that_is_not_finite_stops_before_saving(tmp_path):
             "tokens": 72,
             "seconds": 0,
         }
-        assert trainer.best[0] == 0
+        assert trainer.validation.best_step == 0
 
 
 # --- evaluation and records -------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_evaluation_does_not_depend_on_how_many_windows_go_at_once(monkeypatch):
     trainer = trainer_of(run_config(), val=tokens(200))
     expected = trainer.evaluate()
     for at_once in (1, 25, 10_000):
-        monkeypatch.setattr("unembed.training.loop.EVAL_TOKENS_AT_ONCE", at_once)
+        monkeypatch.setattr("unembed.training.validation.TOKENS_AT_ONCE", at_once)
         assert trainer.evaluate() == pytest.approx(expected, rel=1e-6)
 
 
@@ -299,7 +299,7 @@ def test_observers_are_handed_each_record_before_it_is_written(tmp_path):
             (7, "val"),
         ]
         assert splits == expected
-        assert [c.step for c in run.checkpoints()] == [0, 4, 7]
+        assert [c.step for c in run.checkpoints()] == [0, 6, 7]  # 3 and 6 as the best of their time
         keys = ["step", "split", "loss_nats", "learning_rate", "grad_norm", "tokens", "seconds"]
         assert all(list(record) == keys for record, _, _ in seen)
         assert seen[-1][0]["tokens"] == 7 * 3 * 12

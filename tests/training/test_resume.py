@@ -126,7 +126,9 @@ def test_crash_before_the_first_checkpoint_begins_again(text, straight, tmp_path
 def test_stopped_twice_by_a_signal_equals_the_straight_run(text, straight, tmp_path):
     """The step in progress ends and is saved; where the checkpoints fall does not show in what comes out."""
     out = tmp_path / "run"
-    with pytest.raises(Interrupted, match="stopped by SIGTERM after step 3, which is saved; go on with --resume"):
+    with pytest.raises(
+        Interrupted, match=r"stopped by SIGTERM after step 3, which is saved\.\nGo on with: unembed train --out"
+    ):
         train([text], recipe_name="nanogpt-cpu", out=out, settings=SETTINGS, observers=[stop_at(3, terminate)])
     assert [c.step for c in RunFolder.open(out).checkpoints()] == [0, 3]
     with pytest.raises(Interrupted, match="after step 8") as caught:
@@ -403,7 +405,9 @@ def test_signals_from_outside_save_exit_130_and_lose_nothing(text, long_straight
         assert process.returncode == 130, stderr
         assert "Traceback" not in stderr
         last = RunFolder.open(out).latest()[0].step
-        assert f"stopped by {name} after step {last}, which is saved; go on with --resume" in stderr
+        assert "stopping after this step; press Ctrl-C again to stop now\n" in stderr
+        assert f"error: stopped by {name} after step {last}, which is saved.\n" in stderr
+        assert stderr.endswith(f"Go on with: unembed train --out {out} --resume\n")
         assert metrics(out)[-1]["step"] == last
     assert finish(start(text, out))["step"] == 150
     assert_same(out, long_straight)

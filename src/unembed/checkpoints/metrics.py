@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object a line, appended while training, cut back to the checkpoint on resume.
+"""metrics.jsonl and samples.jsonl: one JSON object a line, appended while training, cut back to the checkpoint on resume.
 
 A line counts once its line break is written. What a kill or a full disk leaves after the last complete line belongs to no
 record: readers pass over it and the next writer cuts it off. Next to read: run_folder.py.
@@ -16,10 +16,11 @@ from unembed.errors import RunError
 from unembed.results import to_json_value
 
 NAME = "metrics.jsonl"
+SAMPLES = "samples.jsonl"
 
 
 class MetricsLog:
-    """The log of one run. Writing methods are for the one process that trains (lock.py)."""
+    """One log of a run. Writing methods are for the one process that trains (lock.py)."""
 
     def __init__(self, path: Path, *, files: FileLayer = DISK) -> None:
         self.path = path

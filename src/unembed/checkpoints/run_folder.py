@@ -1,7 +1,7 @@
 """A run is a folder: it can be killed at any instant and goes on exactly where it was.
 
     run.json        the spec, the recipe, the seed, the versions: what was asked for
-    metrics.jsonl   a line per record (metrics.py)
+    metrics.jsonl   a line per record (metrics.py), and samples.jsonl, a line per text that the model wrote on its way
     checkpoints/    step-000000/ step-000100/ ... (native.py)
     tokenizer.json  README.md  report.html
 
@@ -53,6 +53,7 @@ class RunFolder:
         self.description = description
         self._files = files
         self._log = metrics.MetricsLog(path / metrics.NAME, files=files)
+        self._samples = metrics.MetricsLog(path / metrics.SAMPLES, files=files)
         self._lock: lock.RunLock | None = None
         self._verified: dict[str, _Fingerprint] = {}
 
@@ -142,6 +143,7 @@ class RunFolder:
         """
         self.lock()
         self._log.flush()
+        self._samples.flush()
         with explaining(f"making {self._checkpoints}", "The checkpoint was not saved.", RunError):
             self._files.make_folder(self._checkpoints)
         path = native.write_checkpoint(
@@ -186,14 +188,24 @@ class RunFolder:
         self.lock()
         self._log.append(record)
 
-    def truncate_metrics(self, step: int) -> None:
-        """Removes the records of steps after `step`, which a resumed run will write again; -1 removes all."""
+    def append_sample(self, record: Mapping[str, Any]) -> None:
+        """Adds what the model wrote, with its `step`, to samples.jsonl. Raises: as `append_metrics`."""
+        self.lock()
+        self._samples.append(record)
+
+    def truncate_logs(self, step: int) -> None:
+        """Removes the records and samples of steps after `step`, which a resumed run will write again; -1 removes all."""
         self.lock()
         self._log.truncate(step)
+        self._samples.truncate(step)
 
     def metrics(self) -> list[dict[str, Any]]:
         """All complete records of metrics.jsonl, oldest first. Raises: RunError if the log is damaged."""
         return self._log.records()
+
+    def samples(self) -> list[dict[str, Any]]:
+        """What the model wrote on its way, oldest first; none where none was asked for. Raises: as `metrics`."""
+        return self._samples.records()
 
     def write_text(self, name: str, text: str) -> None:
         """Writes README.md, report.html, tokenizer.json beside run.json, in one instant; takes no lock.
@@ -204,7 +216,7 @@ class RunFolder:
             not name
             or name != Path(name).name
             or name.startswith(".")
-            or name in {RUN_FILE, metrics.NAME, "checkpoints"}
+            or name in {RUN_FILE, metrics.NAME, metrics.SAMPLES, "checkpoints"}
         ):
             raise RunError(f"{self.path}: {name!r} is not the plain name of a file that may be written here")
         replace_file(self.path / name, text.encode("utf-8"), files=self._files)

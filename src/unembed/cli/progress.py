@@ -1,24 +1,36 @@
-"""What a person sees while a run trains: one live line on a terminal, a plain line per interval elsewhere.
+"""What a person sees while a run trains: one live line on a terminal, a plain line per interval elsewhere, and a sample
+now and then.
 
-The loss is smoothed for the eye; the log holds every number as it was.
+The loss is smoothed for the eye; the log holds every number as it was. The next file to read is ../training/loop.py.
 """
 
+import os
 import shutil
 import sys
 import time
+from itertools import pairwise
 from typing import Any
 
 import click
 
-from unembed.cli.render import CLEAR_LINE
+from unembed.cli.render import CLEAR_LINE, say
+from unembed.planning.flops import flops
+from unembed.runtime import measure_flops
 from unembed.training.loop import Trainer
+from unembed.visible import visible
 
 PLAIN_EVERY_SECONDS = 10.0
 LIVE_EVERY_SECONDS = 0.2
+SAMPLE_CHARACTERS = 100
+STOPPING = "stopping after this step; press Ctrl-C again to stop now"
 
 
 class Progress:
-    """An observer of a trainer that writes to stderr: step, loss, validation loss, tokens a second, time left."""
+    """An observer of a trainer that writes to stderr.
+
+    Its line holds the step, the losses, tokens a second, which share of this machine's peak that is, and the time left. The
+    peak is measured once, when the first line with a speed is shown, and only then.
+    """
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -26,12 +38,33 @@ class Progress:
         self._smooth: float | None = None
         self._val: float | None = None
         self._shown_at = 0.0
+        self._sampled_at = 0.0
         self._began: tuple[int, float] | None = None
+        self._peak_flops: float | None = None
 
     def __call__(self, trainer: Trainer, record: dict[str, Any]) -> None:
         """Takes a record; shows it if it is time."""
         if self._quiet:
             return
+        try:
+            if record["split"] == "sample":
+                self._show_sample(record)
+            else:
+                self._show_line(trainer, record)
+        except BrokenPipeError:
+            self._quiet = True  # whoever looked has gone; the training goes on
+
+    def on_signal(self, name: str) -> None:
+        """Says that the step in progress ends first. Called by a signal's handler, maybe amid another write to stderr, whose
+        buffer would refuse a second writer: so past that buffer."""
+        if self._quiet:
+            return
+        try:
+            os.write(sys.stderr.fileno(), f"{CLEAR_LINE if self._is_live else ''}{STOPPING}\n".encode())
+        except (OSError, ValueError):
+            self._quiet = True  # nobody is there to read it
+
+    def _show_line(self, trainer: Trainer, record: dict[str, Any]) -> None:
         if record["split"] == "val":
             self._val = record["loss_nats"]
         else:
@@ -39,35 +72,60 @@ class Progress:
             self._smooth = loss if self._smooth is None else 0.8 * self._smooth + 0.2 * loss
         if self._began is None:
             self._began = (trainer.tokens, trainer.seconds)
-        steps = trainer.config.training.steps
-        is_last = trainer.step_number == steps
+        is_last = trainer.is_finished
         wait = LIVE_EVERY_SECONDS if self._is_live else PLAIN_EVERY_SECONDS
         if not is_last and time.monotonic() - self._shown_at < wait:
             return
+        line = self._line(trainer)
+        if self._is_live:
+            # the cursor waits at the line's beginning, so that whatever is said next takes its place
+            shown = line[: shutil.get_terminal_size().columns - 1]
+            click.echo(CLEAR_LINE + shown, err=True, nl=False)
+            click.echo("\n" if is_last and record["split"] == "val" else "\r", err=True, nl=False)
+        elif not is_last or record["split"] == "val":
+            click.echo(line, err=True)
         self._shown_at = time.monotonic()
-        line = self._line(trainer, steps)
-        try:
-            if self._is_live:
-                # the cursor waits at the line's beginning, so that whatever is said next takes its place
-                shown = line[: shutil.get_terminal_size().columns - 1]
-                click.echo(CLEAR_LINE + shown, err=True, nl=False)
-                click.echo("\n" if is_last and record["split"] == "val" else "\r", err=True, nl=False)
-            elif not is_last or record["split"] == "val":
-                click.echo(line, err=True)
-        except BrokenPipeError:
-            self._quiet = True  # whoever looked has gone; the training goes on
 
-    def _line(self, trainer: Trainer, steps: int) -> str:
-        parts = [f"step {trainer.step_number:>{len(str(steps))}}/{steps}"]
+    def _show_sample(self, record: dict[str, Any]) -> None:
+        """One line of what the model wrote, not more often than a plain line; samples.jsonl has them all."""
+        if self._sampled_at and time.monotonic() - self._sampled_at < PLAIN_EVERY_SECONDS:
+            return
+        self._sampled_at = time.monotonic()
+        text = visible(record["prompt"] + record["text"])
+        cut = text if len(text) <= SAMPLE_CHARACTERS else text[: SAMPLE_CHARACTERS - 1] + "…"
+        say(f"step {record['step']} writes: {cut}")
+
+    def _line(self, trainer: Trainer) -> str:
+        training = trainer.config.training
+        parts = [f"step {trainer.step_number:>{len(str(training.steps))}}/{training.steps}"]
         if self._smooth is not None:
             parts.append(f"loss {self._smooth:.4f}")
         if self._val is not None:
             parts.append(f"val {self._val:.4f} nats")
         tokens, seconds = self._began or (0, 0.0)
-        if trainer.seconds > seconds:
+        if trainer.seconds > seconds and trainer.tokens > tokens:
             speed = (trainer.tokens - tokens) / (trainer.seconds - seconds)
-            training = trainer.config.training
             per_step = training.batch_size * training.accumulate * trainer.config.model.context_length
-            left = (steps - trainer.step_number) * per_step / speed
-            parts += [f"{speed:,.0f} tokens/s", f"{left:.0f} s left"]
+            left = 0.0 if trainer.is_finished else (training.steps - trainer.step_number) * per_step / speed
+            parts += [f"{speed:,.0f} tokens/s", f"{self._share(trainer, speed):.0%} of peak", f"{_duration(left)} left"]
         return " · ".join(parts)
+
+    def _share(self, trainer: Trainer, speed: float) -> float:
+        """The operations that the matrix products of a step need, beside what this machine can do of them."""
+        if self._peak_flops is None:
+            self._peak_flops = measure_flops(trainer.model.embed.table.device.type)
+        return speed * flops(trainer.config.model).training / self._peak_flops
+
+
+def _duration(seconds: float) -> str:
+    """A time left, in the two largest units that it has.
+
+    >>> [_duration(s) for s in (4.6, 75, 3 * 3600 + 59, 200_000)]
+    ['5 s', '1 min 15 s', '3 h 0 min', '2 d 7 h']
+    """
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    left = round(seconds)
+    for (large, size), (small, part) in pairwise(units):
+        if left >= size:
+            return f"{left // size} {large} {left % size // part} {small}"
+    return f"{left} s"

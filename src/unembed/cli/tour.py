@@ -44,13 +44,15 @@ def command(
     # a second thread has nothing to do in products this small, and waiting for it costs more than it brings
     set_threads(1 if threads is None else threads)
     settings: dict[str, object] = {"language": language} | ({} if steps is None else {"steps": steps})
+    progress = Progress(quiet=quiet)
     outcome = train(
         recipe_name="tour",
         out=next_free("runs/tour") if out is None else out,
         settings=settings,
         command=command_line(),
-        observers=[Progress(quiet=quiet)],
+        observers=[progress],
         say=lambda sentence: say(sentence, quiet=quiet),
+        on_signal=progress.on_signal,
     )
     view = RunView.open(outcome.run)
     results = analyse(view)

@@ -73,6 +73,7 @@ def command(
     if resume and out is None:
         raise UsageError("--resume needs --out: the folder of the run to go on with")
     set_threads(threads)
+    progress = Progress(quiet=quiet)
     outcome = train(
         data,
         recipe_name=recipe,
@@ -82,8 +83,9 @@ def command(
         resume=resume,
         command=command_line(),
         device=choose_device(device),
-        observers=[Progress(quiet=quiet)],
+        observers=[progress],
         say=lambda sentence: say(sentence, quiet=quiet),
+        on_signal=progress.on_signal,
     )
     values = {name: getattr(outcome, name) for name in outcome.__dataclass_fields__}
     write_result(Result(name="train", values=msgspec.to_builtins(values)), output_format)

@@ -1,14 +1,14 @@
 """Carrying out a recipe: start a run or take one up, train it, and say what came of it.
 
 The data is encoded once, into the run's own folder, so a run goes on even when the text it came from has moved. The next
-file to read is ../training/loop.py.
+file to read is outcome.py.
 """
 
 import importlib.metadata
 import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,33 +23,21 @@ from unembed.corpora.shards import TokenShards
 from unembed.errors import RunError, UsageError
 from unembed.model.counts import count
 from unembed.model.init import build
+from unembed.optim.schedules import learning_rate
 from unembed.recipes import recipe
 from unembed.recipes.base import Prepared
+from unembed.recipes.outcome import Outcome, outcome, plan, verdict
 from unembed.tokenizers import files as tokenizer_files
+from unembed.tokenizers.base import Tokenizer
 from unembed.training.config import RunConfig, with_settings
 from unembed.training.loop import Observer, Trainer
+from unembed.training.samples import Sampler, opening
+from unembed.training.tensorboard import EventWriter, require_tensorboard
 
 DATA = "data"
 SETTINGS_KEY = "settings"
+PROMPT_KEY = "sample_prompt"
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a run came to: the keys of `unembed train --format json`. `seconds` counts steps alone.
-
-    `val_bits_per_byte` is the same loss per byte of the text, so that runs with different tokenizers can be compared.
-    """
-
-    run: str
-    step: int
-    tokens: int
-    seconds: float
-    tokens_per_second: float | None
-    val_loss_nats: float | None
-    val_bits_per_byte: float | None
-    parameters: int
-    context_length: int
 
 
 def train(
@@ -64,12 +52,13 @@ def train(
     device: str = "cpu",
     observers: Sequence[Observer] = (),
     say: Say = lambda sentence: None,
+    on_signal: Say = lambda name: None,
 ) -> Outcome:
     """Trains a run by a recipe and leaves it in the folder `out`.
 
     With `resume` an existing run goes on from its newest complete checkpoint; where there is none it starts again, and
-    where there is no run it begins one. `say` is handed sentences for the user. Raises: RunError when a run is in the way;
-    what Trainer.run raises.
+    where there is no run it begins one. `say` is handed sentences for the user, `on_signal` the name of a signal as it
+    comes (see training/signals.py). Raises: RunError when a run is in the way; what Trainer.run raises.
     """
     settings = dict(settings or {})
     if resume and RunFolder.exists(out):
@@ -81,30 +70,33 @@ def train(
         if not (run.path / DATA).is_dir():
             _write_data_again(run, config, [str(d) for d in data], reading)
         shards = TokenShards.open(run.path / DATA)
-        _refuse_other_tokenizer(run, shards)
+        tokenizer = _tokenizer_of(run, shards)
         model = build(config.model, config.init, seed=config.seed).to(device)
-        trainer = Trainer(model, config, shards.train, shards.val, run=run, observers=observers)
-        _restore(run, trainer, say)
-        sizes = trainer.group_sizes
-        say(f"{count(config.model).parameters:,} parameters: {sizes.decayed:,} decay, {sizes.undecayed:,} do not")
-        trainer.run()
+        sampler = _sampler(run, config, tokenizer, shards)
+        with ExitStack() as watching:
+            trainer = Trainer(model, config, shards.train, shards.val, run=run, observers=observers, sampler=sampler)
+            _restore(run, trainer, say)
+            if config.training.tensorboard:
+                writer = watching.enter_context(EventWriter(run.path, run.metrics()))
+                trainer.observers = (*trainer.observers, writer)
+            if not trainer.is_finished:
+                sizes = trainer.group_sizes
+                say(
+                    f"{count(config.model).parameters:,} parameters: {sizes.decayed:,} decay, {sizes.undecayed:,} do not"
+                )
+                say(plan(trainer))
+            trainer.run(on_signal)
+        for sentence in verdict(trainer, run.path):
+            say(sentence)
         return outcome(trainer, run.path)
 
 
-def outcome(trainer: Trainer, path: Path) -> Outcome:
-    """Sums a trainer's work up."""
-    speed = trainer.tokens / trainer.seconds if trainer.seconds > 0 else None
-    return Outcome(
-        run=str(path.resolve()),
-        step=trainer.step_number,
-        tokens=trainer.tokens,
-        seconds=trainer.seconds,
-        tokens_per_second=speed,
-        val_loss_nats=trainer.val_loss,
-        val_bits_per_byte=None if trainer.val_loss is None else trainer.val.bits_per_byte(trainer.val_loss),
-        parameters=count(trainer.config.model).parameters,
-        context_length=trainer.config.model.context_length,
-    )
+def _sampler(run: RunFolder, config: RunConfig, tokenizer: Tokenizer, shards: TokenShards) -> Sampler | None:
+    """What writes the samples; a model that sees both ways cannot go on with a text, so it has none."""
+    if not config.model.is_causal:
+        return None
+    prompt = run.description.get(PROMPT_KEY) or opening(tokenizer, [int(shards.train.ids[0])])
+    return Sampler(tokenizer, prompt, config.seed)
 
 
 def _begin(
@@ -119,6 +111,8 @@ def _begin(
     if RunFolder.exists(out):
         raise RunError(f"{out}: holds a run already. Go on with it by --resume, or choose another folder with --out.")
     prepared = _prepare(data, recipe_name, settings, reading)
+    if prepared.config.training.tensorboard:
+        require_tensorboard()
     for note in prepared.notes:
         say(note)
     description = {
@@ -126,6 +120,7 @@ def _begin(
         SETTINGS_KEY: dict(settings),
         "data": dict(prepared.data),
         "floors": dict(prepared.floors),
+        PROMPT_KEY: prepared.sample_prompt,
         "versions": versions(),
         "command": command,
     }
@@ -194,13 +189,15 @@ def _reading_of_run(run: RunFolder) -> Reading | None:
     return None if noted is None else msgspec.convert(noted, Reading)
 
 
-def _refuse_other_tokenizer(run: RunFolder, shards: TokenShards) -> None:
-    """Refuses to train on ids that the run's tokenizer did not make: nobody could read what the model writes."""
-    if tokenizer_files.fingerprint(tokenizer_files.load(run.path / TOKENIZER)) != shards.manifest.tokenizer:
+def _tokenizer_of(run: RunFolder, shards: TokenShards) -> Tokenizer:
+    """The run's tokenizer; refused where the ids are not its own: nobody could read what the model writes."""
+    tokenizer = tokenizer_files.load(run.path / TOKENIZER)
+    if tokenizer_files.fingerprint(tokenizer) != shards.manifest.tokenizer:
         raise RunError(
             f"{run.path / TOKENIZER}: is not the tokenizer that made the ids in {run.path / DATA}. Put the run's own file "
             "back, or begin another run."
         )
+    return tokenizer
 
 
 def _take_up(out: Path, settings: Mapping[str, Any], reading: Reading | None, say: Say) -> tuple[RunFolder, RunConfig]:
@@ -224,11 +221,27 @@ def _take_up(out: Path, settings: Mapping[str, Any], reading: Reading | None, sa
     if newest is not None and changed.training.steps < newest.step:
         # the total is reached: the run is reported as it is, and what it was told stays as it stands
         return run, changed
+    if changed.training.tensorboard:
+        require_tensorboard()
     if changed != saved:
         now = {CONFIG_KEY: msgspec.to_builtins(changed), SETTINGS_KEY: {**begun_with, **settings}}
         run.write_description({**run.description, **now})
         say("the settings differ from the run's own; the new ones hold from here on")
+        if newest is not None and _is_stretched(saved, changed, newest.step):
+            say(
+                f"the learning rate's schedule now spans {changed.training.steps:,} steps instead of "
+                f"{saved.training.steps:,}; the {newest.step:,} steps done had the rates of the old total, so this is not the "
+                "run that would have been begun with the new one"
+            )
     return run, changed
+
+
+def _is_stretched(saved: RunConfig, changed: RunConfig, n_done: int) -> bool:
+    """Whether a new total would have given the steps done other rates; in a warm-up or on a plateau it would not."""
+    if n_done == 0:
+        return False
+    rates = [learning_rate(one.training.schedule, n_done - 1, one.training.steps) for one in (saved, changed)]
+    return changed.training.steps != saved.training.steps and rates[0] != rates[1]
 
 
 def _restore(run: RunFolder, trainer: Trainer, say: Say) -> None:
@@ -236,11 +249,11 @@ def _restore(run: RunFolder, trainer: Trainer, say: Say) -> None:
     for message in messages:
         say(message)
     if checkpoint is None:
-        run.truncate_metrics(-1)
+        run.truncate_logs(-1)
         return
     trainer.resume(checkpoint.weights(), checkpoint.optimizer(), checkpoint.state, str(checkpoint.path))
-    run.truncate_metrics(checkpoint.step)
-    is_done = trainer.step_number >= trainer.config.training.steps
+    run.truncate_logs(checkpoint.step)
+    is_done = trainer.is_finished
     say(f"the run is finished at step {checkpoint.step}" if is_done else f"going on after step {checkpoint.step}")
 
 

@@ -1,7 +1,7 @@
 """Everything that a run is told, as one frozen struct: what stands in run.json and what --set changes.
 
 Scripts set a handful of short names (`learning_rate`, `steps`, ...); each stands for a path into the struct, and any
-other path may be given in full (`training.clip_norm`). The next file to read is loop.py.
+other path may be given in full (`training.clip_norm`). The next file to read is ranges.py.
 """
 
 import json
@@ -12,12 +12,11 @@ import msgspec
 
 from unembed.errors import UsageError, did_you_mean
 from unembed.model.check import check
-from unembed.model.init import AndreaInit, Init
+from unembed.model.init import Init
 from unembed.model.spec import Learned, TransformerSpec, with_tying
 from unembed.optim.adamw import AdamWConfig
-from unembed.optim.schedules import Plateau, Schedule
-
-INF = float("inf")
+from unembed.optim.schedules import Schedule
+from unembed.training.ranges import INF, check_ranges, explained
 
 
 class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,6 +24,9 @@ class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     `eval_every`, `checkpoint_every` and `log_every` count steps; the last step is always evaluated and saved.
     `keep_every` is the spacing of the checkpoints that are kept beyond the first, the best and the last two.
+    `early_stop` ends the run after so many evaluations in a row without a better validation loss; 0 never does.
+    A sample is written every `sample_every` steps; null is with each evaluation, 0 is never. It changes no number of the
+    training. `tensorboard` writes events beside metrics.jsonl, and needs the extra `track`.
     """
 
     steps: int
@@ -39,6 +41,9 @@ class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     checkpoint_every: int
     keep_every: int | None
     compile: bool
+    early_stop: int = 0
+    sample_every: int | None = None
+    tensorboard: bool = False
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,6 +68,9 @@ SHORT_NAMES: dict[str, str] = {
     "checkpoint_every": "training.checkpoint_every",
     "eval_every": "training.eval_every",
     "compile": "training.compile",
+    "early_stop": "training.early_stop",
+    "sample_every": "training.sample_every",
+    "tensorboard": "training.tensorboard",
 }
 # These two change several fields of the model at once.
 MODEL_SETTINGS = ("context_length", "tied")
@@ -84,7 +92,9 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
         elif name == "learning_rate":
             schedule = plain["training"]["schedule"]
             rate = float(_of_type(name, value, float))
-            schedule["floor"] *= rate / schedule["peak"]
+            peak, floor = schedule["peak"], schedule["floor"]
+            # the first form gives back the very floor for the very peak, the second does not overflow
+            schedule["floor"] = floor * (rate / peak) if rate / peak < INF else rate * (floor / peak)
             schedule["peak"] = rate
         else:
             _put(plain, name, value)
@@ -92,7 +102,7 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     try:
         return check_config(msgspec.convert(plain, RunConfig))
     except msgspec.ValidationError as error:
-        raise UsageError(f"settings: {error}") from error
+        raise UsageError(explained(str(error), settings, SHORT_NAMES)) from error
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -113,44 +123,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
 def check_config(config: RunConfig) -> RunConfig:
     """Returns the config if a run can be made of it. Raises: UsageError naming field, value and rule; SpecError."""
     check(config.model)
-    training = config.training
-    schedule, optimizer = training.schedule, training.optimizer
-    rules = [
-        ("seed", config.seed, 0 <= config.seed < 2**63, "0 or more, and below 2**63"),
-        ("steps", training.steps, 1 <= training.steps < 2**63, "at least 1"),
-        ("batch_size", training.batch_size, training.batch_size >= 1, "at least 1"),
-        ("accumulate", training.accumulate, 1 <= training.accumulate <= 2**16, "at least 1 and at most 65,536"),
-        ("dropout", training.dropout, 0 <= training.dropout < 1, "at least 0 and below 1"),
-        ("learning_rate", schedule.peak, 0 < schedule.peak < INF, "above 0 and finite"),
-        ("training.schedule.floor", schedule.floor, 0 <= schedule.floor <= schedule.peak, "between 0 and the peak"),
-        ("training.schedule.warmup_steps", schedule.warmup_steps, schedule.warmup_steps >= 0, "0 or more"),
-        ("weight_decay", optimizer.weight_decay, 0 <= optimizer.weight_decay < INF, "0 or more, and finite"),
-        ("training.optimizer.beta1", optimizer.beta1, 0 <= optimizer.beta1 < 1, "at least 0 and below 1"),
-        ("training.optimizer.beta2", optimizer.beta2, 0 <= optimizer.beta2 < 1, "at least 0 and below 1"),
-        ("training.optimizer.eps", optimizer.eps, 0 < optimizer.eps < INF, "above 0 and finite"),
-        ("log_every", training.log_every, training.log_every >= 1, "at least 1"),
-        ("eval_every", training.eval_every, training.eval_every >= 1, "at least 1"),
-        ("checkpoint_every", training.checkpoint_every, training.checkpoint_every >= 1, "at least 1"),
-        (
-            "clip_norm",
-            training.clip_norm,
-            training.clip_norm is None or 0 < training.clip_norm < INF,
-            "above 0 and finite, or null",
-        ),
-        (
-            "keep_every",
-            training.keep_every,
-            training.keep_every is None or training.keep_every >= 1,
-            "at least 1, or null",
-        ),
-    ]
-    if not isinstance(config.init, AndreaInit):
-        rules.append(("init.std", config.init.std, 0 < config.init.std < INF, "above 0 and finite"))
-    if isinstance(schedule, Plateau):
-        rules.append(("training.schedule.decay_steps", schedule.decay_steps, schedule.decay_steps >= 0, "0 or more"))
-    for name, value, holds, rule in rules:
-        if not holds:
-            raise UsageError(f"setting {name} is {value}; it must be {rule}")
+    check_ranges(config)
     return config
 
 

@@ -5,12 +5,13 @@
 
 Everything random is a function of (seed, step, micro-step), so a run that was killed goes on with the same numbers.
 Observers are called after each record and may look at everything; the loop knows none of them. The next file to read is
-signals.py.
+finite.py.
 """
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,18 +27,22 @@ from unembed.objectives import IGNORED, LossSum, next_token_loss
 from unembed.optim.adamw import make_adamw
 from unembed.optim.schedules import learning_rate
 from unembed.training.config import RunConfig
-from unembed.training.signals import noted_signals
+from unembed.training.finite import advice, bad_weights, where_not_finite
+from unembed.training.samples import Sampler
+from unembed.training.signals import farewell, noted_signals
+from unembed.training.validation import Validation, evaluate
 
 logger = logging.getLogger(__name__)
-
-EVAL_TOKENS_AT_ONCE = 8192
 
 
 class Observer(Protocol):
     """Somebody who watches a run: a progress line, a sampler, a recorder of gradients."""
 
     def __call__(self, trainer: "Trainer", record: dict[str, Any]) -> None:
-        """Called after each record is made (split `train` or `val`), before it is written."""
+        """Called after each record is made, before it is written.
+
+        A record of split `train` or `val` goes to metrics.jsonl; one of split `sample` has a `text` and goes to samples.jsonl.
+        """
         ...
 
 
@@ -45,6 +50,7 @@ class Trainer:
     """One run in progress. `step()` does a single optimizer step, `run()` all that are left.
 
     `step_number` counts the steps done. `seconds` is the time of the steps alone; evaluation and saving do not count.
+    `validation` holds the last validation loss and the best.
     """
 
     def __init__(
@@ -56,17 +62,17 @@ class Trainer:
         *,
         run: RunFolder | None = None,
         observers: Sequence[Observer] = (),
+        sampler: Sampler | None = None,
     ) -> None:
         self.model, self.config, self.train, self.val = model, config, train, val
-        self.run_folder, self.observers = run, tuple(observers)
+        self.run_folder, self.observers, self.sampler = run, tuple(observers), sampler
         self.optimizer, self.group_sizes = make_adamw(model, config.training.optimizer)
         self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.step_number = 0
         self.tokens = 0
         self.seconds = 0.0
-        self.best: tuple[int, float] | None = None
         self.last_loss: float | None = None
-        self.val_loss: float | None = None
+        self.validation = Validation()
         if config.training.compile:
             for block in model.blocks:
                 block.compile()
@@ -105,43 +111,57 @@ class Trainer:
         self.seconds += time.perf_counter() - started
         return loss_nats, norm_before_clipping
 
-    def run(self) -> None:
-        """Does the steps that are left, logging, evaluating and saving on the way.
+    @property
+    def stops_early(self) -> bool:
+        """Whether `early_stop` evaluations in a row were no better than the best."""
+        return 0 < self.config.training.early_stop <= self.validation.n_worse
 
-        Raises: Interrupted after a SIGINT or SIGTERM, the checkpoint of the last finished step being written;
-        NotFiniteError when a loss, a gradient or a weight is not finite; nothing is saved then.
+    @property
+    def is_finished(self) -> bool:
+        """Whether all steps are done, or the run has stopped early."""
+        return self.step_number >= self.config.training.steps or self.stops_early
+
+    def run(self, on_signal: Callable[[str], None] = lambda name: None) -> None:
+        """Does the steps that are left, logging, evaluating, sampling and saving on the way.
+
+        `on_signal` is handed the name of a SIGINT or SIGTERM as it comes (signals.py). Raises: Interrupted after one, the
+        checkpoint of the last finished step being written; NotFiniteError when a loss, a gradient or a weight is not finite;
+        nothing is saved then.
         """
-        training = self.config.training
-        with noted_signals() as stop:
-            if self.step_number == 0 and self.val_loss is None:  # a resumed run has its start in the log already
+        with noted_signals(on_signal) as stop:
+            if self.step_number == 0 and self.validation.step is None:  # a resumed run has its start in the log already
                 self._evaluate_and_log()
+                self._sample()
                 self._save()
-            while self.step_number < training.steps:
-                loss_nats, norm = self.step()
-                is_last = self.step_number == training.steps
-                if self.step_number % training.log_every == 0 or is_last:
-                    self._record("train", loss_nats, norm)
-                if self.step_number % training.eval_every == 0 or is_last:
-                    self._evaluate_and_log()
+            while not self.is_finished:
+                is_best = self._step_and_log()
                 stops_here = bool(stop)  # asked once: a signal after the question belongs to the next step
-                if stops_here or self.step_number % training.checkpoint_every == 0 or is_last:
+                if is_best or stops_here or self._is_due(self.config.training.checkpoint_every) or self.is_finished:
                     self._save()
-                if stops_here and not is_last:
-                    raise Interrupted(
-                        f"stopped by {stop[0]} after step {self.step_number}, which is saved; go on with --resume"
-                    )
+                if stops_here and not self.is_finished:
+                    folder = None if self.run_folder is None else self.run_folder.path
+                    raise Interrupted(farewell(stop[0], self.step_number, folder))
 
-    @torch.no_grad()
+    def _step_and_log(self) -> bool:
+        """One step with its records. Says whether its validation loss is the best so far: the best is always saved."""
+        training, best_before = self.config.training, self.validation.best_step
+        loss_nats, norm = self.step()
+        is_last = self.step_number == training.steps
+        if is_last or self._is_due(training.log_every):
+            self._record("train", loss_nats, norm)
+        if is_last or self._is_due(training.eval_every):
+            self._evaluate_and_log()
+        every = training.eval_every if training.sample_every is None else training.sample_every
+        if every and (self.is_finished or self._is_due(every)):
+            self._sample()
+        return self.validation.best_step != best_before
+
+    def _is_due(self, every: int) -> bool:
+        return self.step_number % every == 0
+
     def evaluate(self) -> float:
-        """Nats per token over the whole validation split: each token once, in windows that do not overlap."""
-        context_length = self.config.model.context_length
-        batch = max(1, EVAL_TOKENS_AT_ONCE // context_length)
-        total, n_tokens = 0.0, 0
-        for inputs, targets in self.val.windows(context_length, batch):
-            loss = next_token_loss(self.model(self._tensor(inputs)), self._tensor(targets))
-            total += loss.total.item()
-            n_tokens += int(loss.n_tokens)
-        return total / n_tokens
+        """Nats per token over the whole validation split (validation.py)."""
+        return evaluate(self.model, self.val, self.config.model.context_length)
 
     def resume(
         self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], state: dict[str, Any], where: str
@@ -150,8 +170,7 @@ class Trainer:
         restore_model(self.model, weights, where=where)
         restore_optimizer(self.model, self.optimizer, optimizer, where=where)
         self.step_number, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
-        self.best = None if state["best"] is None else (state["best"]["step"], state["best"]["val_loss_nats"])
-        self.val_loss, self.last_loss = state["val_loss_nats"], state["train_loss_nats"]
+        self.validation, self.last_loss = Validation.of_state(state), state["train_loss_nats"]
 
     def _batch(self, micro: int) -> tuple[Tensor, Tensor, int]:
         training = self.config.training
@@ -184,28 +203,25 @@ class Trainer:
         if np.isfinite(loss_nats) and norm.isfinite():
             return
         self.last_loss = loss_nats
-        bad = [name for name, p in self.model.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
-        where = self._bad_weights() or (f"gradients of {bad[:3]}" if bad else "")
-        where = where or ("the loss" if np.isfinite(norm.item()) else "the norm, for its square overflows")
-        step = self.step_number + 1
-        if self.run_folder is not None:
-            self.run_folder.append_metrics(self._line("train", step, loss_nats, rate, norm.item()))
+        where, step = where_not_finite(self.model, loss_nats, norm.item()), self.step_number + 1
+        self._hand_on(self._line("train", step, loss_nats, rate, norm.item()))
         raise NotFiniteError(
             f"step {step}: loss {loss_nats} nats, gradient norm {norm.item()}; not finite: {where}. The step was not taken "
-            f"and the last checkpoint is as it was. Try a lower learning_rate (now {rate:.3g}) or a longer warm-up."
+            f"and the last checkpoint is as it was. {advice(self.config, self.step_number, rate)}"
         )
 
-    def _bad_weights(self) -> str:
-        names = [name for name, p in self.model.named_parameters() if not p.isfinite().all()]
-        return f"weights {names[:3]}" if names else ""
-
     def _record(self, split: str, loss_nats: float, norm: float | None) -> None:
-        rate = learning_rate(self.config.training.schedule, max(0, self.step_number - 1), self.config.training.steps)
-        record = self._line(split, self.step_number, loss_nats, rate, norm)
+        self._hand_on(self._line(split, self.step_number, loss_nats, self._last_rate(), norm))
+
+    def _hand_on(self, record: dict[str, Any]) -> None:
         for observer in self.observers:
             observer(self, record)
         if self.run_folder is not None:
             self.run_folder.append_metrics(record)
+
+    def _last_rate(self) -> float:
+        """The learning rate of the last step done; of the first one before it."""
+        return learning_rate(self.config.training.schedule, max(0, self.step_number - 1), self.config.training.steps)
 
     def _line(self, split: str, step: int, loss_nats: float, rate: float, norm: float | None) -> dict[str, Any]:
         return {
@@ -219,33 +235,46 @@ class Trainer:
         }
 
     def _evaluate_and_log(self) -> None:
-        self.val_loss = self.evaluate()
-        is_finite = bool(np.isfinite(self.val_loss))
-        if is_finite and (self.best is None or self.val_loss < self.best[1]):
-            self.best = (self.step_number, self.val_loss)
-        self._record("val", self.val_loss, None)
-        if not is_finite:
+        loss_nats = self.evaluate()
+        self.validation = self.validation.after(self.step_number, loss_nats)
+        self._record("val", loss_nats, None)
+        if not np.isfinite(loss_nats):
             raise NotFiniteError(
-                f"step {self.step_number}: validation loss {self.val_loss} nats; not finite: "
-                f"{self._bad_weights() or 'the loss'}. The last checkpoint is as it was. Try a lower learning_rate."
+                f"step {self.step_number}: validation loss {loss_nats} nats; not finite: "
+                f"{bad_weights(self.model) or 'the loss'}. The last checkpoint is as it was. "
+                f"{advice(self.config, self.step_number, self._last_rate())}"
+            )
+
+    def _sample(self) -> None:
+        """Lets the model write, and notes it down. No number of the training depends on it."""
+        if self.sampler is None or self.config.training.sample_every == 0:
+            return
+        self._refuse_bad_weights()  # nothing can be drawn from them
+        # compiled blocks are passed by: a cache of growing length would compile them again and again
+        with torch.compiler.set_stance("force_eager") if self.config.training.compile else nullcontext():
+            record = self.sampler(self.model, self.step_number)
+        for observer in self.observers:
+            observer(self, record)
+        if self.run_folder is not None:
+            self.run_folder.append_sample({name: value for name, value in record.items() if name != "split"})
+
+    def _refuse_bad_weights(self) -> None:
+        if bad := bad_weights(self.model):
+            raise NotFiniteError(
+                f"step {self.step_number}: not finite: {bad}. Nothing was saved and the last checkpoint is as it was. "
+                f"{advice(self.config, self.step_number, self._last_rate())}"
             )
 
     def _save(self) -> None:
         if self.run_folder is None:
             return
-        if bad := self._bad_weights():  # a checkpoint that cannot be gone on from would push out one that can
-            raise NotFiniteError(
-                f"step {self.step_number}: not finite: {bad}. Nothing was saved and the last checkpoint is as it was. "
-                "Try a lower learning_rate."
-            )
-        best = None if self.best is None else {"step": self.best[0], "val_loss_nats": self.best[1]}
+        self._refuse_bad_weights()  # a checkpoint that cannot be gone on from would push out one that can
         state = {
             "step": self.step_number,
             "tokens": self.tokens,
             "seconds": self.seconds,
-            "best": best,
-            "val_loss_nats": self.val_loss,
             "train_loss_nats": self.last_loss,
+            **self.validation.to_state(),
         }
         self.run_folder.save_checkpoint(
             self.step_number,
@@ -254,8 +283,7 @@ class Trainer:
             state=state,
         )
         steps = [checkpoint.step for checkpoint in self.run_folder.checkpoints()]
-        best_step = None if self.best is None else self.best[0]
-        keep = retained(steps, best=best_step, keep_every=self.config.training.keep_every)
+        keep = retained(steps, best=self.validation.best_step, keep_every=self.config.training.keep_every)
         self.run_folder.prune(keep=keep)
 
     def _tensor(self, ids: np.ndarray) -> Tensor:

@@ -3,16 +3,22 @@
 The next file to read is ../generation/decode.py, which uses what was trained.
 """
 
+import shlex
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 
 @contextmanager
-def noted_signals() -> Iterator[list[str]]:
-    """Collects SIGINT and SIGTERM so that the step in progress can end; a second SIGINT stops at once."""
+def noted_signals(on_first: Callable[[str], None] = lambda name: None) -> Iterator[list[str]]:
+    """Collects SIGINT and SIGTERM so that the step in progress can end; a second SIGINT stops at once.
+
+    `on_first` is handed the name of the first one as it comes. It runs inside a signal handler: whatever it does may come
+    in the middle of anything, a write to stderr included.
+    """
     received: list[str] = []
     if threading.current_thread() is not threading.main_thread():
         yield received  # only the main thread may change handlers; elsewhere signals are the caller's business
@@ -22,6 +28,8 @@ def noted_signals() -> Iterator[list[str]]:
         if received and number == signal.SIGINT:
             raise KeyboardInterrupt
         received.append(signal.Signals(number).name)
+        if len(received) == 1:
+            on_first(received[0])
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -29,3 +37,16 @@ def noted_signals() -> Iterator[list[str]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def farewell(signal_name: str, step: int, run: Path | None) -> str:
+    """What a run says when a signal has stopped it after a step: that it is saved, and the command that goes on.
+
+    >>> print(farewell("SIGINT", 3, Path("runs/my run")))
+    stopped by SIGINT after step 3, which is saved.
+    Go on with: unembed train --out 'runs/my run' --resume
+    """
+    if run is None:
+        return f"stopped by {signal_name} after step {step}; nothing is saved, for this trainer has no run folder"
+    command = f"unembed train --out {shlex.quote(str(run))} --resume"
+    return f"stopped by {signal_name} after step {step}, which is saved.\nGo on with: {command}"
