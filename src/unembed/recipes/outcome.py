@@ -44,7 +44,7 @@ def plan(trainer: Trainer) -> str:
     times = f"{epochs:.1f}" if epochs >= 1 else f"{epochs:.2g}"
     at_most = "at most " if training.early_stop else ""
     return (
-        f"training: {at_most}{training.steps:,} steps of {per_step:,} tokens, {times} times the {len(trainer.train):,} "
+        f"{at_most}{training.steps:,} steps of {per_step:,} tokens, {times} times the {len(trainer.train):,} "
         "tokens of the text"
     )
 

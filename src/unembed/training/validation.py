@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import torch
 
-from unembed.corpora.shards import TokenSplit
+from unembed.corpora.windows import TokenSplit
 from unembed.model.transformer import Transformer
 from unembed.objectives import next_token_loss
 
