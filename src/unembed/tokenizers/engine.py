@@ -15,6 +15,7 @@ from unembed.errors import TokenizerError
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _METASPACE = "\u2581"
+_NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
 # Names by which well-known files call the tokens that open and close a text; used where the file itself does not say.
 _START_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "[CLS]")
 _END_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<end>", "[SEP]")
@@ -156,7 +157,7 @@ def ids_of(values: Mapping[str, Any]) -> dict[str, int]:
 
 
 def writes_all_bytes(values: Mapping[str, Any]) -> bool:
-    """Says whether the vocabulary holds all 256 bytes, so that every text can be written in it."""
+    """Says whether the vocabulary holds every byte that occurs in UTF-8, so that every text can be written in it."""
     model = values["model"]
     vocabulary = model["vocab"]
     tokens = {entry[0] for entry in vocabulary} if isinstance(vocabulary, list) else set(vocabulary)
@@ -165,7 +166,7 @@ def writes_all_bytes(values: Mapping[str, Any]) -> bool:
         *flatten(values.get("normalizer"), "normalizers"),
     ]
     if any(step["type"] == "ByteLevel" for step in steps):
-        return tokens >= set(byte_of_character())
+        return tokens >= {c for c, byte in byte_of_character().items() if byte not in _NEVER_IN_UTF8}
     return bool(model.get("byte_fallback")) and all(f"<0x{byte:02X}>" in tokens for byte in range(256))
 
 
