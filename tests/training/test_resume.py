@@ -5,7 +5,6 @@ The runs are real ones, by recipe and folder; those that are killed from outside
 
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -409,27 +408,5 @@ def test_signals_from_outside_save_exit_130_and_lose_nothing(text, long_straight
         assert f"error: stopped by {name} after step {last}, which is saved.\n" in stderr
         assert stderr.endswith(f"Go on with: unembed train --out {out} --resume\n")
         assert metrics(out)[-1]["step"] == last
-    assert finish(start(text, out))["step"] == 150
-    assert_same(out, long_straight)
-
-
-@pytest.mark.slow
-def test_killed_at_ten_moments_and_resumed_equals_the_unbroken_run(text, long_straight, tmp_path):
-    """Every other kill waits for a save to be under way; the others come anywhere, the first before there is a run."""
-    out, moments = tmp_path / "run", random.Random(4)
-    for kill in range(10):
-        process = start(text, out)
-        seen = n_lines(out)
-        if kill == 0:
-            wait_until(process, out.exists)
-        elif kill % 2:
-            wait_until(process, lambda seen=seen: n_lines(out) > seen and any((out / "checkpoints").glob(".saving-*")))
-        else:
-            enough = seen + moments.randrange(1, 8)
-            wait_until(process, lambda enough=enough: n_lines(out) > enough)
-        time.sleep(moments.random() * 0.02)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert process.returncode in (-signal.SIGKILL, 0)
     assert finish(start(text, out))["step"] == 150
     assert_same(out, long_straight)

@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -144,7 +145,8 @@ class ShardWriter:
                 self._publish()
         finally:
             for file in self._files.values():
-                file.close()
+                with suppress(OSError):  # closing writes the rest: on a full disk that fails again, and says no more
+                    file.close()
             if self._temporary.exists():
                 shutil.rmtree(self._temporary)
 

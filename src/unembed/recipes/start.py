@@ -16,6 +16,7 @@ import msgspec
 import numpy
 import torch
 
+from unembed.checkpoints.files import explaining
 from unembed.checkpoints.load import CONFIG_KEY, TOKENIZER, open_run
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
 from unembed.corpora.reading import Reading, reading_of
@@ -129,8 +130,8 @@ def _begin(
     try:
         _refuse_too_short(_write_data(run, prepared), prepared.config)
     except BaseException:
+        _undo(run.path, was_there)  # still under the lock: what another process begins here meanwhile is not ours
         run.close()
-        _undo(run.path, was_there)
         raise
     return run, prepared.config
 
@@ -164,8 +165,9 @@ def _write_data(run: RunFolder, prepared: Prepared) -> TokenShards:
     run.lock()
     for unfinished in run.path.glob(f".{DATA}.*"):  # of a process that was killed: we hold the lock, so it is gone
         shutil.rmtree(unfinished, ignore_errors=True)
-    tokenizer_files.save(prepared.tokenizer, run.path / TOKENIZER)
-    return prepared.write_shards(run.path / DATA)
+    run.write_text(TOKENIZER, tokenizer_files.to_json(prepared.tokenizer) + "\n")
+    with explaining(f"writing the ids into {run.path / DATA}", "The run was not started.", RunError):
+        return prepared.write_shards(run.path / DATA)
 
 
 def _write_data_again(run: RunFolder, config: RunConfig, data: list[str], reading: Reading | None) -> None:

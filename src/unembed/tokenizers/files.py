@@ -51,7 +51,7 @@ def save(tokenizer: Tokenizer, path: str | Path) -> Path:
     """Writes `tokenizer.json` into a folder, or to the file that `path` names; gives the file's path."""
     path = Path(path)
     target = path / FILE_NAME if path.is_dir() else path
-    target.write_text(_to_json(tokenizer) + "\n", encoding="utf-8")
+    target.write_text(to_json(tokenizer) + "\n", encoding="utf-8")
     return target
 
 
@@ -79,8 +79,9 @@ def load(path: str | Path, *, vocab_size: int | None = None) -> Tokenizer:
 
 def fingerprint(tokenizer: Tokenizer) -> str:
     """Gives the sha256 (hex) of all that decides the tokenizer's ids: equal fingerprints, equal translations."""
-    return hashlib.sha256(_to_json(tokenizer).encode()).hexdigest()
+    return hashlib.sha256(to_json(tokenizer).encode()).hexdigest()
 
 
-def _to_json(tokenizer: Tokenizer) -> str:
+def to_json(tokenizer: Tokenizer) -> str:
+    """Gives what `save` writes, but for the last line end; the same text for the same translations."""
     return json.dumps(tokenizer.to_dict(), ensure_ascii=False, sort_keys=True, allow_nan=False)

@@ -5,6 +5,7 @@ asks. Next: ../corpora/text.py, where texts to encode come from.
 """
 
 import json
+import re
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from unembed.tokenizers.subword import SubwordTokenizer
 # A vocabulary and the merges that belong to it: the names of transformers, and GPT-2's own.
 _PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 VOCABULARY_NAMES = tuple(name for name, _ in _PAIRS)
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
 
 
@@ -142,15 +144,23 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON object. Raises: TokenizerError if the file holds something else, or a key twice."""
+    """Reads a JSON object. Raises: TokenizerError if the file holds something else, a key twice, or no character."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_refuse_repeated_keys)
+        text = path.read_text(encoding="utf-8")
+        values = json.loads(text, object_pairs_hook=_refuse_repeated_keys)
     except UnicodeDecodeError as error:
         raise TokenizerError(f"{path}: byte {error.start} is not UTF-8, so this is no {path.name}") from None
+    except RecursionError:
+        raise TokenizerError(f"{path}: not readable as JSON: it is nested too deeply") from None
     except ValueError as error:
         raise TokenizerError(f"{path}: not readable as JSON: {error}") from None
     if not isinstance(values, dict):
         raise TokenizerError(f"{path}: holds a {type(values).__name__}; a tokenizer's file holds one object")
+    if _SURROGATE_ESCAPE.search(text) and (half := _lone_surrogate(values)):
+        raise TokenizerError(
+            f"{path}: holds U+{ord(half):04X}, half of a surrogate pair, which is no character and has no UTF-8 form. "
+            "Fetch or write the file again"
+        )
     return values
 
 
@@ -158,12 +168,24 @@ def _names(vocab_size: int | None) -> list[str]:
     return ["tokenizer.json", "tokenizer.model", *([f"tok{vocab_size}.bin"] if vocab_size is not None else [])]
 
 
+def _lone_surrogate(values: dict[str, Any]) -> str | None:
+    """The first half of a surrogate pair in a JSON value's texts. JSON can spell one (`\\ud800`), a text cannot hold it."""
+    try:
+        json.dumps(values, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        return str(error.object[error.start])
+    return None
+
+
 def _from_pair(vocabulary: Path, merges: Path) -> Tokenizer:
     for path in (vocabulary, merges):
         if not path.is_file():
             raise TokenizerError(f"{path}: there is no such file; {vocabulary.name} and {merges.name} belong together")
     id_of = read_json(vocabulary)
-    lines = merges.read_text(encoding="utf-8").split("\n")
+    try:
+        lines = merges.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise TokenizerError(f"{merges}: byte {error.start} is not UTF-8, so these are no merges") from None
     pairs = [line.split(" ") for line in lines if line and not line.startswith("#version")]
     if broken := [pair for pair in pairs if len(pair) != 2]:
         raise TokenizerError(

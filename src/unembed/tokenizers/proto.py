@@ -48,23 +48,24 @@ def read_model(data: bytes, *, where: str) -> PieceModel:
             elif number in (2, 3) and isinstance(value, bytes):
                 # Parts that come twice are merged, the later value winning, as protobuf asks.
                 (trainer if number == 2 else normalizer).update(fields(value))
+        model = PieceModel(
+            pieces=pieces,
+            model_type=int(trainer.get(3, UNIGRAM)),
+            start_id=_signed(trainer.get(41, 1)),
+            end_id=_signed(trainer.get(42, 2)),
+            normalizer=_bytes(normalizer.get(1, b"")).decode(),
+            has_charsmap=bool(normalizer.get(2, b"")),
+            adds_dummy_prefix=bool(normalizer.get(3, 1)),
+            removes_extra_spaces=bool(normalizer.get(4, 1)),
+            escapes_spaces=bool(normalizer.get(5, 1)),
+            suffixes_spaces=bool(trainer.get(24, 0)),
+            unknown_surface=_bytes(trainer.get(44, " \u2047 ".encode())).decode(),
+        )
     except (ValueError, KeyError, TypeError, struct.error, IndexError) as error:
         raise TokenizerError(f"{where}: not a whole SentencePiece model ({error}); fetch it again") from None
     if not pieces:
         raise TokenizerError(f"{where}: holds no pieces, so it is no SentencePiece model")
-    return PieceModel(
-        pieces=pieces,
-        model_type=int(trainer.get(3, UNIGRAM)),
-        start_id=_signed(trainer.get(41, 1)),
-        end_id=_signed(trainer.get(42, 2)),
-        normalizer=_bytes(normalizer.get(1, b"")).decode(),
-        has_charsmap=bool(normalizer.get(2, b"")),
-        adds_dummy_prefix=bool(normalizer.get(3, 1)),
-        removes_extra_spaces=bool(normalizer.get(4, 1)),
-        escapes_spaces=bool(normalizer.get(5, 1)),
-        suffixes_spaces=bool(trainer.get(24, 0)),
-        unknown_surface=_bytes(trainer.get(44, " \u2047 ".encode())).decode(),
-    )
+    return model
 
 
 def write_model(model: PieceModel) -> bytes:
