@@ -132,6 +132,15 @@ def test_a_table_read_as_text_is_told_first_with_its_columns(tmp_path, name, con
     assert "use --column NAME" in report.notes(Reading())[0]
 
 
+@pytest.mark.parametrize(("newlines", "cell"), [("keep", "a\r\nb"), ("lf", "a\nb")])
+def test_line_ends_of_a_column_are_those_in_its_cells(tmp_path, newlines, cell):
+    (tmp_path / "a.csv").write_bytes(b'say\r\n"a\r\nb"\r\nc\r\n"d\r\ne"\r\n')
+    report = ReadReport()
+    options = Reading(column="say", newlines=newlines)
+    assert [piece.text for piece in TextReader(tmp_path, options).pieces(report)][:2] == [cell, "c"]
+    assert (report.n_crlf, report.crlf_files) == (2, [tmp_path / "a.csv"])
+
+
 def test_a_column_of_a_mixed_folder_reads_tables_by_column_and_the_rest_whole(tmp_path):
     (tmp_path / "a.csv").write_text("q,a\nwho?,me\nwhy?,so\n")
     (tmp_path / "b.txt").write_text("plain\n")

@@ -19,6 +19,8 @@ from unembed.errors import CorpusError
 from unembed.tokenizers.base import Ids, Tokenizer
 from unembed.tokenizers.files import fingerprint
 
+# The share of a text, in characters from its start, that is learnt from; the rest is held out.
+TRAIN_FRACTION = 0.9
 JOB_CHARACTERS = 1 << 15
 # An encoding in flight takes some hundred bytes a token, so this bounds the memory.
 BATCH_CHARACTERS = 1 << 20
@@ -40,7 +42,7 @@ def encode_corpus(
     tokenizer: Tokenizer,
     folder: str | Path,
     *,
-    train_fraction: float = 0.9,
+    train_fraction: float = TRAIN_FRACTION,
     n_characters: int | None = None,
     report: ReadReport | None = None,
 ) -> TokenShards:

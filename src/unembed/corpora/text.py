@@ -99,15 +99,11 @@ class TextReader:
                 parts = []
 
     def _texts(self, path: Path, report: ReadReport) -> Iterator[tuple[str, bool]]:
-        decoded = self._newlines(path, self._decoded(path, report), report)
         kind = columns.kind_of(path)
         if self.options.column is not None and kind is not None:
-            for cell in columns.cells(path, decoded, self.options.column):
-                if cell:
-                    yield cell, True
-                else:
-                    report.n_empty += 1
+            yield from self._cells(path, self.options.column, report)
             return
+        decoded = self._newlines(path, self._decoded(path, report), report)
         if kind is not None:
             decoded, report.plain_tables[path] = columns.peek(decoded, kind)
         elif self.options.column is not None:
@@ -121,6 +117,14 @@ class TextReader:
             report.n_empty += 1
         else:
             yield previous, True
+
+    def _cells(self, path: Path, column: str, report: ReadReport) -> Iterator[tuple[str, bool]]:
+        """Line ends are those inside the cells: how the rows of the table end is nobody's text."""
+        for cell in columns.cells(path, self._decoded(path, report), column):
+            if cell:
+                yield "".join(self._newlines(path, [cell], report)), True
+            else:
+                report.n_empty += 1
 
     def _decoded(self, path: Path, report: ReadReport) -> Iterator[str]:
         """Gives the file's text without its mark; `offset` is that of data[0] in the (unpacked) file."""
@@ -161,7 +165,7 @@ class TextReader:
                 text = text.replace("\r\n", "\n")
             if text:
                 yield text
-        if report.n_crlf > n_before:
+        if report.n_crlf > n_before and path not in report.crlf_files[-1:]:
             report.crlf_files.append(path)
         if held:
             yield held

@@ -58,7 +58,7 @@ class Survey:
         return CharacterTokenizer.from_text("".join(sorted(self.alphabet)), has_end=self.report.n_documents > 1)
 
     def prepared(self, config: RunConfig, tokenizer: Tokenizer, notes: Sequence[str]) -> Prepared:
-        """The run on this data, its notes followed by the reader's own."""
+        """The run on this data, its notes after the reader's own: what was read comes before what was made of it."""
         report, options = self.report, self.reader.options
 
         def write_shards(folder: Path) -> TokenShards:
@@ -75,7 +75,7 @@ class Survey:
                 "bytes": report.n_bytes,
                 "reading": msgspec.to_builtins(options),
             },
-            notes=(*notes, *report.notes(options)),
+            notes=(*report.notes(options), *notes),
         )
 
 

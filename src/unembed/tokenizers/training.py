@@ -26,6 +26,8 @@ _ALPHABET_SIZE = 256
 _BUDGET = 1 << 26
 _LONG_RUN, _LONG_RUN_COST = re.compile(r"\w{65}|[^\w\s]{65}"), 16
 _LONG_LINE = 1 << 12
+# What a line costs in memory beside its characters, so that many short ones (names, cells) are counted as well.
+_LINE_COST = 100
 
 
 def train_bpe(
@@ -91,8 +93,9 @@ def train_bytes() -> SubwordTokenizer:
 def sample_lines(texts: str | Iterable[str], budget: int) -> list[str]:
     """Gives the lines of the texts, or the largest share 1/2^k of them, chosen by hash, whose cost is within the budget.
 
-    A line costs its characters, sixteen times that where it has a run of more than 64 letters (or signs): a trainer holds
-    every place of every pair of each distinct word. Lines over 4,096 characters are cut, at a space if there is one.
+    A line costs a hundred and its characters, these sixteen times where it has a run of more than 64 letters (or signs): a
+    trainer holds every place of every pair of each distinct word. Lines over 4,096 characters are cut, at a space if there
+    is one.
     Raises: TokenizerError for a lone surrogate.
     """
     kept: list[tuple[int, int, str]] = []
@@ -101,7 +104,7 @@ def sample_lines(texts: str | Iterable[str], budget: int) -> list[str]:
         hashed = zlib.crc32(base.check_text(line))
         if hashed >> (32 - halvings):
             continue
-        cost = len(line) * (_LONG_RUN_COST if _LONG_RUN.search(line) else 1)
+        cost = _LINE_COST + len(line) * (_LONG_RUN_COST if _LONG_RUN.search(line) else 1)
         kept.append((hashed, cost, line))
         cost_kept += cost
         while cost_kept > budget and halvings < 32:
