@@ -139,6 +139,7 @@ def test_property_a_long_text_in_stretches_has_the_ids_of_the_whole(data, subwor
         assert ids.tolist() == [*tokenizer.encode(text).ids, tokenizer.end_id]
 
 
+@pytest.mark.slow
 def test_every_real_text_comes_back_from_its_shards(data, subwords, tmp_path):
     tokenizer = subwords[0]
     for path in sorted((data / "text").iterdir()):
@@ -153,6 +154,7 @@ def test_every_real_text_comes_back_from_its_shards(data, subwords, tmp_path):
     assert (tokenizer.decode(lf.train[:]) + tokenizer.decode(lf.val[:])).encode() == content
 
 
+@pytest.mark.slow
 def test_a_folder_is_one_corpus_with_an_end_after_each_file(data, subwords, tmp_path):
     tokenizer = subwords[0]
     shards = encode_corpus(TextReader(data / "text"), tokenizer, tmp_path / "shards")

@@ -198,7 +198,7 @@ def test_what_bounds_a_run_is_said(tmp_path):
     assert "200 minutes; reading it more often would teach little" in said(prepared(path, minutes=200))
     assert "times through the text: as asked" in said(prepared(path, steps=5))
     assert "the smallest, because the run sees only" in said(prepared(path, steps=5))
-    assert "the largest that sees 8 tokens per parameter" in said(prepared(path, steps=5_000))
+    assert "the largest that sees 4 tokens per parameter" in said(prepared(path, steps=5_000))
 
 
 def said(run):

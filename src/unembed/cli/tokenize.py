@@ -2,11 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from unembed.cli.render import format_option, write_result
+from unembed.cli.render import format_option, quiet_option, say, write_result
+
+if TYPE_CHECKING:
+    from unembed.tokenizers.base import Tokenizer
 
 
 @click.command(name="tokenize", context_settings={"help_option_names": ["-h", "--help"]})
@@ -18,8 +21,15 @@ from unembed.cli.render import format_option, write_result
     "--specials", is_flag=True, help="Take specials such as <end> in TEXT for what they mean, not for letters."
 )
 @format_option
+@quiet_option
 def command(
-    model: str | None, text: str | None, compared: str | None, vocab_size: int, specials: bool, output_format: str
+    model: str | None,
+    text: str | None,
+    compared: str | None,
+    vocab_size: int,
+    specials: bool,
+    output_format: str,
+    quiet: bool,
 ) -> None:
     """Show TEXT as the tokenizer of MODEL (a run, or a tokenizer's file) sees it. TEXT "-" reads standard input.
 
@@ -32,23 +42,27 @@ def command(
     from unembed.corpora.text import TextReader
     from unembed.errors import UsageError
     from unembed.results import Result, Table
-    from unembed.tokenizers import files
-    from unembed.tokenizers.comparing import compare
+    from unembed.tokenizers.base import unknown_note
+    from unembed.tokenizers.comparing import compare, remarks
 
     if compared is not None:
         if model is not None:
             raise UsageError("tokenize: --compare takes one FILE and no MODEL or TEXT")
-        write_result(compare("".join(TextReader(compared).documents()), vocab_size=vocab_size), output_format)
+        result = compare("".join(TextReader(compared).documents()), vocab_size=vocab_size)
+        for sentence in remarks(result, vocab_size):
+            say(sentence, quiet=quiet)
+        write_result(result, output_format)
         return
     if model is None or text is None:
         raise UsageError(
             'tokenize: give MODEL and TEXT, or --compare FILE; for example: unembed tokenize runs/mine "a text"'
         )
-    path = Path(model)
-    tokenizer = files.load(path / "tokenizer.json" if path.is_dir() else path)
+    tokenizer = _tokenizer_at(model)
     if text == "-":
         text = sys.stdin.read()
     encoding = tokenizer.encode(text, parse_specials=specials)
+    if unknown := unknown_note(tokenizer, text, encoding):
+        say(unknown, quiet=quiet)
     tokens = [tokenizer.token_text(i) for i in encoding.ids]
     tables: dict[str, Table] = {}
     values: dict[str, Any] = {}
@@ -59,3 +73,21 @@ def command(
         values |= {"ids": list(encoding.ids), "tokens": tokens, "spans": [list(span) for span in encoding.spans]}
     values["lossless"] = tokenizer.decode(encoding.ids, show_specials=specials) == text
     write_result(Result(name="tokenize", tables=tables, values=values), output_format)
+
+
+def _tokenizer_at(model: str) -> "Tokenizer":
+    """The tokenizer of a run, of a checkpoint in it, of another program's folder, or a tokenizer's own file."""
+    from unembed.errors import TokenizerError
+    from unembed.model.presets import PRESETS
+    from unembed.tokenizers import files
+
+    path = Path(model)
+    if not path.exists() and model in PRESETS:
+        raise TokenizerError(
+            f"{model}: a preset is a shape with random weights and has no tokenizer. Name a run folder, or a tokenizer's "
+            "file such as tokenizer.json, tokenizer.model or vocab.bpe"
+        )
+    run = path.resolve().parent.parent
+    if path.is_dir() and not (path / files.FILE_NAME).exists() and (run / "run.json").is_file():
+        path = run  # a checkpoint: its run keeps the tokenizer
+    return files.load(path)

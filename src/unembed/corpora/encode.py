@@ -1,9 +1,7 @@
 """From pieces of text to shards of ids, in one pass and bounded memory, with the ids that the whole text would have.
 
-A long document is cut only where no tokenizer here can notice: before a space or line feed that follows a letter or
-digit. A word, a subword's pre-token or a run of white space never straddles such a place. Only a document that offers
-none in 16 million characters (DNA without lines, say) is cut elsewhere, which for subwords may change the ids around
-the cut; characters do not mind. Before it: text.py. Next: shards.py.
+A long document is cut only where no tokenizer here can notice (../tokenizers/stretches.py). Before it:
+text.py. Next: shards.py.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,13 +16,13 @@ from unembed.corpora.text import Piece, TextReader
 from unembed.errors import CorpusError
 from unembed.tokenizers.base import Ids, Tokenizer
 from unembed.tokenizers.files import fingerprint
+from unembed.tokenizers.stretches import stretches
 
 # The share of a text, in characters from its start, that is learnt from; the rest is held out.
 TRAIN_FRACTION = 0.9
 JOB_CHARACTERS = 1 << 15
 # An encoding in flight takes some hundred bytes a token, so this bounds the memory.
 BATCH_CHARACTERS = 1 << 20
-MOST_CHARACTERS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,51 +96,18 @@ def jobs(pieces: Iterable[Piece], *, boundaries: Sequence[int] = ()) -> Iterator
         while part < len(boundaries) and at + len(text) > boundaries[part]:
             head = boundaries[part] - at
             buffer, at, text = buffer + text[:head], boundaries[part], text[head:]
-            for stretch in _stretches(buffer, is_whole=True):
+            for stretch in stretches(buffer, JOB_CHARACTERS):
                 yield Job(stretch, part, continues, False)
                 continues = True
             part, buffer, continues = part + 1, "", False
         buffer, at = buffer + text, at + len(text)
-        stretches = list(_stretches(buffer, is_whole=piece.ends_document))
-        for i, stretch in enumerate(stretches):
-            yield Job(stretch, part, continues, piece.ends_document and i == len(stretches) - 1)
+        cut = list(stretches(buffer, JOB_CHARACTERS, is_whole=piece.ends_document))
+        for i, stretch in enumerate(cut):
+            yield Job(stretch, part, continues, piece.ends_document and i == len(cut) - 1)
             continues = True
-        buffer = buffer[sum(map(len, stretches)) :]
+        buffer = buffer[sum(map(len, cut)) :]
         if piece.ends_document:
             continues = False
-
-
-def _stretches(buffer: str, *, is_whole: bool) -> Iterator[str]:
-    """Cuts as much of the buffer as has safe places; all of it if nothing follows."""
-    start = 0
-    while len(buffer) - start > JOB_CHARACTERS:
-        cut = _safe_cut(buffer, start, start + JOB_CHARACTERS)
-        if cut is None and len(buffer) - start > MOST_CHARACTERS:
-            cut = start + MOST_CHARACTERS
-        if cut is None:
-            break
-        yield buffer[start:cut]
-        start = cut
-    if is_whole and start < len(buffer):
-        yield buffer[start:]
-
-
-def _safe_cut(buffer: str, start: int, goal: int) -> int | None:
-    """Finds the last safe place in start..goal, or else the first one after goal; None if there is none."""
-    at = goal
-    while (at := max(buffer.rfind(" ", start + 1, at), buffer.rfind("\n", start + 1, at))) > 0:
-        if buffer[at - 1].isalnum():
-            return at
-    at = goal
-    while at < len(buffer):
-        found = [place for mark in " \n" if (place := buffer.find(mark, at)) >= 0]
-        if not found:
-            return None
-        at = min(found)
-        if buffer[at - 1].isalnum():
-            return at
-        at += 1
-    return None
 
 
 def _batches(stream: Iterable[Job]) -> Iterator[list[Job]]:

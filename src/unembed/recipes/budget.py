@@ -20,7 +20,7 @@ D_HEAD = 32
 # d_model and layers; sizes grow about twofold from one to the next.
 LADDER = ((64, 2), (96, 3), (128, 4), (192, 4), (256, 4), (320, 6), (448, 6), (512, 8), (768, 12))
 # Tokens seen per parameter: below this a smaller model learns more in the same time (arXiv:2203.15556 finds about 20).
-TOKENS_PER_PARAMETER = 8
+TOKENS_PER_PARAMETER = 4
 # Reading one text more often than this teaches little new (arXiv:2305.16264, section 4).
 MOST_EPOCHS = 24
 BATCH_TOKENS = 2048

@@ -33,6 +33,8 @@ FEWEST_ENTRIES, MOST_ENTRIES = 320, 8192
 VOCABULARY_BUDGET = 1 << 24
 # What is encoded to learn how many bytes a token holds.
 SAMPLE_CHARACTERS = 500_000
+# The learning rate of a model 128 wide; others by the root of their width.
+PEAK_AT_128 = 2.5e-3
 LITTLE_BYTES = 200_000
 FEW_HELD_OUT_TOKENS = 2_000
 LONG_EVALUATION_MINUTES = 0.5
@@ -98,7 +100,7 @@ def _bytes_per_token(survey: Survey, tokenizer: Tokenizer) -> float:
 
 def _config(choice: Choice, n_val_tokens: int) -> RunConfig:
     steps, d_model = choice.steps, choice.spec.embedding.d_model
-    peak = 4e-3 * math.sqrt(128 / d_model)
+    peak = PEAK_AT_128 * math.sqrt(128 / d_model)
     training = TrainingConfig(
         steps=steps,
         batch_size=choice.batch_size,

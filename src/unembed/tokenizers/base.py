@@ -160,6 +160,28 @@ def with_start(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     return list(ids) if len(ids) and ids[0] == tokenizer.start_id else [tokenizer.start_id, *ids]
 
 
+def unknown_note(tokenizer: Tokenizer, text: str, encoding: Encoding, *, most: int = 3) -> str:
+    """Says which parts of a text became the unknown token, so that a model never reads it in silence; "" if none did.
+
+    >>> from unembed.tokenizers.words import WordTokenizer
+    >>> words = WordTokenizer(["the", "dog", "."])
+    >>> unknown_note(words, "the cat .", words.encode("the cat ."))
+    "1 of 3 tokens is <unk>, for the words tokenizer does not know 'cat'"
+    """
+    spans = [
+        span for token_id, span in zip(encoding.ids, encoding.spans, strict=True) if token_id == tokenizer.unknown_id
+    ]
+    if not spans:
+        return ""
+    parts = list(dict.fromkeys(text[start:end] for start, end in spans))
+    shown = ", ".join(repr(part) for part in parts[:most]) + (f" and {len(parts) - most} more" if parts[most:] else "")
+    assert tokenizer.unknown_id is not None
+    return (
+        f"{len(spans)} of {len(encoding)} tokens {'is' if len(spans) == 1 else 'are'} "
+        f"{tokenizer.token_text(tokenizer.unknown_id)}, for the {tokenizer.kind} tokenizer does not know {shown}"
+    )
+
+
 def check_text(text: str) -> bytes:
     """Gives the text's UTF-8 bytes. Raises: TokenizerError for a lone surrogate, which no tokenizer here takes.
 

@@ -11,8 +11,12 @@ from unembed.results import Result, Table
 from unembed.tokenizers import base
 from unembed.tokenizers.base import Tokenizer
 from unembed.tokenizers.characters import CharacterTokenizer
+from unembed.tokenizers.stretches import stretches
 from unembed.tokenizers.training import train_bpe, train_bytes, train_unigram
 from unembed.tokenizers.words import WordTokenizer
+
+STRETCH = 1 << 15
+SUBWORDS = ("bpe", "unigram")
 
 
 def compare(text: str, *, vocab_size: int = 2_000, train_fraction: float = 0.9, n_new_words: int = 5) -> Result:
@@ -21,7 +25,8 @@ def compare(text: str, *, vocab_size: int = 2_000, train_fraction: float = 0.9, 
     Table `tokenizers`, a row per kind: `vocabulary` (ids, specials included); on the rest `tokens`, `tokens_per_word`,
     `bytes_per_token` (UTF-8 bytes of the text over tokens), `unknown_share` (of tokens); `is_lossless`, and `loses` in
     words. Table `new_words`: words of the rest that the first part does not hold, and how each kind writes them.
-    `vocab_size` is for the subwords; the others take what the text holds. Raises: TokenizerError for a text without
+    `vocab_size` is for the subwords, and the most that they get; the others take what the text holds. `words` and `bytes`
+    are those of the rest, `held_out_share` is its share of the characters. Raises: TokenizerError for a text without
     white space after its first part, or a vocab_size below 257.
     """
     learnt, rest = _parts(text, train_fraction)
@@ -36,6 +41,7 @@ def compare(text: str, *, vocab_size: int = 2_000, train_fraction: float = 0.9, 
     return Result(
         name="compare",
         values={
+            "held_out_share": len(rest) / len(text),
             "words": len(rest.split()),
             "bytes": len(base.check_text(rest)),
             "new_word_share": _new_share(learnt, rest),
@@ -53,14 +59,34 @@ def compare(text: str, *, vocab_size: int = 2_000, train_fraction: float = 0.9, 
     )
 
 
+def remarks(compared: Result, vocab_size: int) -> list[str]:
+    """What a reader of the numbers should know: what was measured, and why a vocabulary is smaller than was asked."""
+    found = compared.values
+    said = [
+        f"measured on the last {found['held_out_share']:.0%} of the text ({found['words']:,} words, {found['bytes']:,} bytes), "
+        "which no vocabulary has seen; all were learnt from what stands before it"
+    ]
+    small = [
+        f"{row['tokenizer']} {row['vocabulary']:,}"
+        for row in compared.tables["tokenizers"].rows()
+        if row["tokenizer"] in SUBWORDS and int(str(row["vocabulary"])) < vocab_size
+    ]
+    if small:
+        said.append(
+            f"{' and '.join(small)} entries, not the {vocab_size:,} asked for: no other piece occurs often enough in the "
+            "text that was learnt from to be worth an entry"
+        )
+    return said
+
+
 def measure(named: Iterable[tuple[str, Tokenizer]], text: str) -> Table:
     """Gives the table `tokenizers` of `compare` for any tokenizers and a text that is not empty."""
     n_words, n_bytes = len(text.split()), len(base.check_text(text))
     rows = []
     for name, tokenizer in named:
         # Cut where no tokenizer notices, so that a long text is encoded on all threads.
-        lines = text.splitlines(keepends=True)
-        encoded = tokenizer.encode_many(lines, [False] * len(lines))
+        cut = list(stretches(text, STRETCH))
+        encoded = tokenizer.encode_many(cut, [i > 0 for i in range(len(cut))])
         n_tokens = sum(map(len, encoded))
         n_unknown = (
             sum(int((ids == tokenizer.unknown_id).sum()) for ids in encoded) if tokenizer.unknown_id is not None else 0
