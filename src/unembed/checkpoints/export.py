@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from unembed.checkpoints.accounting import ConfigReader
@@ -20,7 +22,9 @@ from unembed.checkpoints.huggingface import CONFIG, INDEX, WEIGHTS
 from unembed.checkpoints.rules import to_theirs
 from unembed.checkpoints.translate import TIE_KEY
 from unembed.errors import CheckpointError, SpecError
-from unembed.model.spec import TransformerSpec, with_tying
+from unembed.model import counts
+from unembed.model.presets.row import EVERY_BIAS
+from unembed.model.spec import LayerNorm, Norm, TransformerSpec, with_tying
 from unembed.model.transformer import Transformer
 
 # transformers' own limit for one file of a sharded checkpoint is 50 GB now and was 5 GB for long
@@ -44,6 +48,50 @@ def family_for(spec: TransformerSpec, *, prefers: str | None = None) -> Family:
         + "; ".join(f"{name}: {reason}" for name, reason in list(why.items())[:4])
         + ". Keep it in the native format, or train a preset of one of these shapes."
     )
+
+
+def exportable(model: Transformer, *, prefers: str | None = None) -> tuple[Transformer, Family, str]:
+    """The model in a form that some family describes exactly, that family, and a sentence where the form is another one.
+
+    Formats without a way to say "no bias" (GPT-2's) take biases of zero: another description of the same function.
+    Raises: SpecError as `family_for`, about the model as it came.
+    """
+    try:
+        return model, family_for(model.spec, prefers=prefers), ""
+    except SpecError as error:
+        filled = with_every_bias(model.spec)
+        try:
+            family = family_for(filled, prefers=prefers)
+        except SpecError:
+            raise error from None
+    weights: dict[str, Tensor] = dict(model.named_parameters())
+    for tensor in counts.tensors(filled):
+        if tensor.name not in weights:
+            assert tensor.kind == "bias"
+            weights[tensor.name] = torch.zeros(tensor.shape, dtype=model.embed.table.dtype)
+    with torch.device("meta"):
+        made = Transformer(filled)
+    made.load_state_dict(weights, assign=True)
+    made.tokenizer = model.tokenizer
+    return made, family, f"biases of zero were added, because {family.name} files cannot say that there are none"
+
+
+def with_every_bias(spec: TransformerSpec) -> TransformerSpec:
+    """The same model with a bias wherever attention, MLP or LayerNorm could have one."""
+
+    def biased(norm: Norm | None) -> Norm | None:
+        return replace(norm, has_bias=True) if isinstance(norm, LayerNorm) else norm
+
+    blocks = tuple(
+        replace(
+            block,
+            attention=replace(block.attention, biases=EVERY_BIAS),
+            mlp=replace(block.mlp, has_bias=True),
+            norm=biased(block.norm),
+        )
+        for block in spec.blocks
+    )
+    return replace(spec, blocks=blocks, final_norm=biased(spec.final_norm))
 
 
 def why_not(family: Family, spec: TransformerSpec) -> str | None:
@@ -78,6 +126,9 @@ def config_of(family: Family, spec: TransformerSpec, dtype: str) -> dict[str, An
         "model_type": family.model_types[0],
         **family.write(spec),
         TIE_KEY: spec.ties_embeddings,
+        # said even where there is none: the defaults of transformers' classes are ids of other vocabularies
+        "bos_token_id": None,
+        "eos_token_id": None,
         "dtype": dtype,
     }
 

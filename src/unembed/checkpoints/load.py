@@ -6,6 +6,7 @@ of other programs, or training/loop.py for how a run's come to be.
 """
 
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,8 +16,8 @@ from unembed.checkpoints.native import MANIFEST, WEIGHTS, Checkpoint, open_check
 from unembed.checkpoints.pickles import refuse_pickle
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
 from unembed.checkpoints.start_ids import start_ids
-from unembed.checkpoints.translate import Dtype, Source, translate
-from unembed.errors import CheckpointError, RunError, did_you_mean
+from unembed.checkpoints.translate import Dtype, Source, as_dtype, translate
+from unembed.errors import CheckpointError, RunError, UsageError, did_you_mean
 from unembed.model.check import from_plain
 from unembed.model.init import Gpt2Init, build
 from unembed.model.presets import PRESETS, preset
@@ -29,6 +30,16 @@ TOKENIZER = "tokenizer.json"
 CONFIG_KEY = "config"
 
 
+class Found(NamedTuple):
+    """What a MODEL turned out to be: another program's files, a checkpoint of a run, or the name of a preset."""
+
+    path: Path
+    source: Source | None = None
+    run: RunFolder | None = None
+    checkpoint: Checkpoint | None = None
+    preset: str | None = None
+
+
 def load(
     model: str | Path, *, step: int | None = None, tokenizer: str | Path | None = None, dtype: Dtype = None
 ) -> Transformer:
@@ -38,25 +49,51 @@ def load(
     `.tokenizer` is the one that made the run's ids, the one found in or beside another program's file, or that of the file
     `tokenizer`; a preset has none, and random weights (seed 0). `dtype` is as translate.py says; `.load_report` tells
     what was decided about another program's file.
-    Raises: CheckpointError when nothing of that name is a model, or its weights and its spec do not agree.
+    Raises: CheckpointError when nothing of that name is a model, or its weights and its spec do not agree; UsageError for
+    a step of what has none.
     """
+    return open_found(find(model, step), tokenizer=tokenizer, dtype=dtype)
+
+
+def find(model: str | Path, step: int | None = None) -> Found:
+    """Looks what a MODEL is, without building it. Raises: as `load`."""
     path = Path(model)
-    if (source := open_source(path)) is not None:
-        return _foreign(source, path, tokenizer, dtype)
     if path.is_dir() and RunFolder.exists(path):
-        return load_checkpoint(RunFolder.open(path), _checkpoint_of(RunFolder.open(path), step))
+        run = RunFolder.open(path)
+        return Found(path, run=run, checkpoint=_checkpoint_of(run, step))
+    if step is not None:
+        raise UsageError(f"{path}: step {step} was asked for, but only a run folder has checkpoints to choose from")
+    if (source := open_source(path)) is not None:
+        return Found(path, source=source)
     folder = path.parent if path.name == WEIGHTS and path.is_file() else path  # a checkpoint's own weights name it too
-    run = folder.resolve().parent.parent  # resolved: "step-000100", named from inside, has no parents of its own
-    if folder.is_dir() and RunFolder.exists(run):
-        return load_checkpoint(RunFolder.open(run), open_checkpoint(folder))
+    above = folder.resolve().parent.parent  # resolved: "step-000100", named from inside, has no parents of its own
+    if folder.is_dir() and RunFolder.exists(above):
+        return Found(folder, run=RunFolder.open(above), checkpoint=open_checkpoint(folder))
     if str(model) in PRESETS:
-        return build(preset(str(model)).spec, Gpt2Init(std=0.02), seed=0)
+        return Found(path, preset=str(model))
     raise CheckpointError(_why_no_model(path))
+
+
+def open_found(found: Found, *, tokenizer: str | Path | None = None, dtype: Dtype = None) -> Transformer:
+    """Builds the model of what was found. Raises: as `load`."""
+    if found.source is not None:
+        return _foreign(found.source, found.path, tokenizer, dtype)
+    if found.run is not None and found.checkpoint is not None:
+        model = load_checkpoint(found.run, found.checkpoint)
+    else:
+        assert found.preset is not None
+        model = build(preset(found.preset).spec, Gpt2Init(std=0.02), seed=0)
+    if tokenizer is not None:
+        model.tokenizer = tokenizer_files.load(tokenizer, vocab_size=model.spec.embedding.vocab_size)
+    for parameter in model.parameters():
+        if (cast := as_dtype(parameter.data, dtype)) is not parameter.data:
+            parameter.data = cast
+    return model
 
 
 def open_source(path: Path) -> Source | None:
     """What another program left at a path, or None where nothing is, or something of our own. Raises: CheckpointError."""
-    if path.is_dir() and (path / huggingface.CONFIG).is_file() and not RunFolder.exists(path):
+    if path.is_dir() and (path / huggingface.CONFIG).is_file():
         return huggingface.open_folder(path)
     if path.is_file() and path.suffix == ".safetensors" and not (path.parent / MANIFEST).is_file():
         return huggingface.open_file(path)
@@ -69,8 +106,8 @@ def _foreign(source: Source, path: Path, tokenizer: str | Path | None, dtype: Dt
     size = model.spec.embedding.vocab_size
     if tokenizer is not None:
         model.tokenizer = tokenizer_files.load(tokenizer, vocab_size=size)
-    elif (found := foreign.find(beside, size)) is not None:
-        model.tokenizer = tokenizer_files.load(found)
+    elif (there := foreign.find(beside, size)) is not None:
+        model.tokenizer = tokenizer_files.load(there)
     return model
 
 

@@ -111,7 +111,7 @@ def translate(source: Source, *, dtype: Dtype = None) -> Transformer:
         kind = str(tensors[name].dtype).removeprefix("torch.")
         file_dtypes[kind] = file_dtypes.get(kind, 0) + 1
     for name in weights:  # one at a time: a file is never held in both types at once
-        weights[name] = _cast(weights[name], dtype)
+        weights[name] = as_dtype(weights[name], dtype)
     with torch.device("meta"):
         model = Transformer(spec)
     model.load_state_dict(weights, assign=True)
@@ -134,7 +134,8 @@ def _clean(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return clean_names(tensors)
 
 
-def _cast(tensor: Tensor, dtype: Dtype) -> Tensor:
+def as_dtype(tensor: Tensor, dtype: Dtype) -> Tensor:
+    """The tensor in the type that was asked for, as `translate` says; itself where that is its own."""
     if dtype == "file":
         return tensor
     if dtype is None:

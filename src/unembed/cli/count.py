@@ -11,7 +11,7 @@ from unembed.cli.render import format_option, quiet_option, write_result
 @format_option
 @quiet_option
 def command(model: str, tied: bool | None, output_format: str, quiet: bool) -> None:
-    """Count the parameters of MODEL, a preset or a run, part by part; a shared table counts once.
+    """Count the parameters of MODEL, any model, part by part; a shared table counts once.
 
     Examples:
 

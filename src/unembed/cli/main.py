@@ -22,6 +22,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sample": ("unembed.cli.sample", "Let a model go on with a text."),
     "tokenize": ("unembed.cli.tokenize", "Show a text as ids and tokens, or compare tokenizers on a file."),
     "count": ("unembed.cli.count", "Count a model's parameters, part by part."),
+    "inspect": ("unembed.cli.inspect", "Show what a file of weights holds, broken or not."),
+    "verify": ("unembed.cli.verify", "Prove on your own model that its numbers are right."),
+    "convert": ("unembed.cli.convert", "Write a model in another format, bit for bit."),
     "report": ("unembed.cli.report", "Write a run's report as one HTML file."),
 }
 MOST_LINES = 6

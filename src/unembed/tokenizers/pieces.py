@@ -55,6 +55,11 @@ class PieceTokenizer:
         self.end_id = self._mark(self._model.end_id)
 
     @property
+    def model(self) -> proto.PieceModel:
+        """The pieces with their scores and types, and what is done to a text before and after."""
+        return self._model
+
+    @property
     def is_lossless(self) -> bool:
         return not self.loses
 

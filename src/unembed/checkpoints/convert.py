@@ -1,0 +1,158 @@
+"""A model goes from one format to another: opened as it is, written beside its place, and moved there when it is whole.
+
+    hf      config.json, generation_config.json, weights as safetensors, the tokenizer, a model card
+    gguf    one file for llama.cpp: weights and tokenizer
+    native  a run folder of one checkpoint, which every command here reads
+
+Numbers keep their bits unless another type is asked for. The next file to read is export.py.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from unembed.checkpoints.export import config_of, exportable, write_huggingface
+from unembed.checkpoints.files import DISK, discard, explaining, write_file
+from unembed.checkpoints.load import CONFIG_KEY, TOKENIZER, find, open_found
+from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.state import model_tensors
+from unembed.checkpoints.translate import Dtype
+from unembed.errors import CheckpointError, UsageError
+from unembed.model.transformer import Transformer
+from unembed.tokenizers import files as tokenizer_files
+from unembed.tokenizers.library import config_of as tokenizer_config
+from unembed.tokenizers.library import to_library
+
+Format = Literal["hf", "gguf", "native"]
+
+
+class Converted(NamedTuple):
+    """What was written: the place, how many tensors and parameters, whether the model is tied, and what a user should know."""
+
+    written: Path
+    tensors: int
+    parameters: int
+    tied: bool
+    notes: tuple[str, ...]
+
+
+def convert(
+    source: str | Path,
+    destination: str | Path,
+    *,
+    to: Format = "hf",
+    dtype: Dtype = "file",
+    tokenizer: str | Path | None = None,
+) -> Converted:
+    """Opens a MODEL and writes it at `destination`, which must not exist yet.
+
+    Raises: UsageError when something is there already; CheckpointError, SpecError when the format cannot say what the model
+    is; ResourceError when the disk is full. Nothing is left at the destination then.
+    """
+    place = Path(destination)
+    if place.exists():
+        raise UsageError(f"{place}: exists already; name a new place, nothing is overwritten")
+    found = find(source)
+    model = open_found(found, tokenizer=tokenizer, dtype=dtype)
+    notes = [] if model.load_report is None else list(model.load_report.warnings)
+    temporary = place.with_name(f".writing-{place.name}")
+    consequence = f"{place} was not written."
+    try:
+        with explaining(f"making {temporary}", consequence, CheckpointError):
+            DISK.remove(temporary)
+            place.parent.mkdir(parents=True, exist_ok=True)
+        match to:
+            case "hf":
+                prefers = None if found.source is None else found.source.family.name
+                DISK.make_folder(temporary)
+                n_tensors, more = _huggingface(model, temporary, str(source), prefers)
+            case "native":
+                n_tensors, more = _native(model, temporary, str(source))
+            case "gguf":
+                raise UsageError("gguf is not written yet")
+        with explaining(f"moving {temporary.name} to {place}", consequence, CheckpointError):
+            DISK.rename(temporary, place)
+            DISK.sync_folder(place.parent)
+    except BaseException:
+        discard(temporary)
+        raise
+    return Converted(
+        written=place.resolve(),
+        tensors=n_tensors,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        tied=model.spec.ties_embeddings,
+        notes=(*notes, *more),
+    )
+
+
+def _huggingface(model: Transformer, folder: Path, source: str, prefers: str | None) -> tuple[int, list[str]]:
+    model, family, note = exportable(model, prefers=prefers)
+    tensors = write_huggingface(model, folder, family=family)
+    ids = _special_ids(model)
+    _put(folder / "generation_config.json", {"_from_model_config": True, **ids})
+    if ids:  # transformers looks for them in both files
+        dtype = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
+        _put(folder / "config.json", config_of(family, model.spec, dtype) | ids)
+    notes = [note] if note else []
+    if model.tokenizer is None:
+        notes.append("no tokenizer is known for this model, so none was written")
+    elif (values := to_library(model.tokenizer)) is None:
+        notes.append(
+            f"the {model.tokenizer.kind} tokenizer has no exact form in the tokenizers library, so none was written"
+        )
+    else:
+        _put(folder / "tokenizer.json", values)
+        _put(folder / "tokenizer_config.json", tokenizer_config(model.tokenizer, model.spec.context_length))
+    card = model_card(model, family.architecture, source)
+    write_file(
+        folder / "README.md", [card.encode()], consequence="The model card was not written.", kind=CheckpointError
+    )
+    return len(tensors), notes
+
+
+def _native(model: Transformer, folder: Path, source: str) -> tuple[int, list[str]]:
+    description = {CONFIG_KEY: {"model": msgspec.to_builtins(model.spec)}, "converted_from": source}
+    with RunFolder.create(folder, description=description) as run:
+        if model.tokenizer is not None:
+            tokenizer_files.save(model.tokenizer, run.path / TOKENIZER)
+        weights = model_tensors(model)
+        run.save_checkpoint(0, weights=weights, optimizer={}, state={"step": 0})
+    notes = [] if model.tokenizer is not None else ["no tokenizer is known for this model, so none was written"]
+    return len(weights), notes
+
+
+def model_card(model: Transformer, architecture: str, source: str) -> str:
+    """The README.md of an exported model: what it is, in numbers, and how to open it."""
+    spec = model.spec
+    rows = {
+        "parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}",
+        "layers": spec.n_layers,
+        "width": spec.embedding.d_model,
+        "vocabulary": f"{spec.embedding.vocab_size:,}",
+        "context": f"{spec.context_length:,}",
+        "head": "tied to the embedding" if spec.ties_embeddings else "a table of its own",
+        "tokenizer": "none" if model.tokenizer is None else model.tokenizer.kind,
+    }
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
+    name = Path(source).name or "model"
+    auto = "AutoModelForCausalLM" if spec.is_causal else "AutoModelForMaskedLM"
+    return (
+        f"---\nlibrary_name: transformers\n---\n\n# {name}\n\nWritten by unembed for transformers ({architecture}).\n\n"
+        f"| | |\n|---|---|\n{table}\n\n```python\nfrom transformers import {auto}\n\n"
+        f'model = {auto}.from_pretrained(".")\n```\n'
+    )
+
+
+def _special_ids(model: Transformer) -> dict[str, int]:
+    if model.tokenizer is None:
+        return {}
+    marks = {"bos_token_id": model.tokenizer.start_id, "eos_token_id": model.tokenizer.end_id}
+    return {name: token_id for name, token_id in marks.items() if token_id is not None}
+
+
+def _put(path: Path, values: Mapping[str, Any]) -> None:
+    data = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    write_file(path, [data], consequence=f"{path.name} was not written.", kind=CheckpointError)

@@ -1,0 +1,133 @@
+"""What a file or folder holds, said as far as it can be read: nothing is built, and a broken file is no reason to stop.
+
+Each part (format, config, tensors, tokenizer) is looked at on its own; what fails is a problem in the list and the others
+are still told. The next file to read is ../verify/__init__.py, which proves things of a model that loads.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from unembed.checkpoints import huggingface
+from unembed.checkpoints.load import TOKENIZER, find, open_source
+from unembed.checkpoints.native import WEIGHTS, why_incomplete
+from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
+from unembed.checkpoints.safetensors import read_header
+from unembed.checkpoints.translate import describe
+from unembed.errors import UnembedError
+from unembed.model import counts
+from unembed.model.presets import PRESETS, preset
+from unembed.tokenizers import files as tokenizer_files
+from unembed.tokenizers import foreign
+
+T = TypeVar("T")
+
+
+class Tensor(NamedTuple):
+    """One tensor as the file announces it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Inspected(NamedTuple):
+    """What was found. `config` is the file's own; `problems` says in sentences what could not be read or is wrong."""
+
+    format: str
+    tensors: list[Tensor]
+    config: dict[str, Any]
+    tokenizer: dict[str, Any] | None
+    problems: list[str]
+
+
+def inspect(model: str | Path) -> Inspected:
+    """Looks into anything that may be a MODEL. No error of a file leaves this function; it becomes a problem."""
+    path = Path(model)
+    problems: list[str] = []
+    if not path.exists() and str(model) in PRESETS:
+        spec = preset(str(model)).spec
+        tensors = [Tensor(one.name, "none", one.shape) for one in counts.tensors(spec)]
+        return Inspected("preset", tensors, {}, None, [])
+    if path.is_dir() and RunFolder.exists(path):
+        return _run(path, problems)
+    if path.is_dir() and (path / huggingface.CONFIG).is_file():
+        return _folder(path, problems)
+    if path.is_file() and path.suffix == ".safetensors":
+        tensors = _tried(problems, lambda: _header(path)) or []
+        config = path.parent / huggingface.CONFIG
+        read = (_tried(problems, lambda: huggingface.read_config(config)) or {}) if config.is_file() else {}
+        _account(path, problems)
+        return Inspected("safetensors", tensors, read, _tokenizer(path.parent, problems), problems)
+    _tried(problems, lambda: find(path))
+    return Inspected("unknown", [], {}, None, problems)
+
+
+def _folder(path: Path, problems: list[str]) -> Inspected:
+    config = _tried(problems, lambda: huggingface.read_config(path / huggingface.CONFIG)) or {}
+    files = sorted(path.glob("*.safetensors"))
+    tensors = [tensor for file in files for tensor in _tried(problems, partial(_header, file)) or []]
+    _account(path, problems)
+    return Inspected("huggingface", tensors, config, _tokenizer(path, problems), problems)
+
+
+def _run(path: Path, problems: list[str]) -> Inspected:
+    run = _tried(problems, lambda: RunFolder.open(path))
+    config = {} if run is None else run.description
+    tensors: list[Tensor] = []
+    for folder in sorted((path / "checkpoints").glob("step-*")):
+        if (reason := why_incomplete(folder)) is not None:
+            problems.append(f"{folder}: {reason}")
+        tensors = _tried(problems, partial(_header, folder / WEIGHTS)) or tensors
+    if not tensors:
+        problems.append(f"{path}: holds no checkpoint that can be read")
+    if not (path / TOKENIZER).is_file():
+        problems.append(f"{path}: has no {TOKENIZER} beside {RUN_FILE}")
+    return Inspected("run", tensors, config, _tokenizer(path, problems), problems)
+
+
+def _header(file: Path) -> list[Tensor]:
+    return [Tensor(name, info.dtype, info.shape) for name, info in read_header(file).tensors.items()]
+
+
+def _account(path: Path, problems: list[str]) -> None:
+    """What loading would object to, if what was seen so far is no obstacle already."""
+
+    def account() -> None:
+        source = open_source(path)
+        assert source is not None
+        describe(source)
+
+    if not problems:
+        _tried(problems, account)
+
+
+def _tokenizer(folder: Path, problems: list[str]) -> dict[str, Any] | None:
+    found = foreign.find(folder, None)
+    if found is None:
+        return None
+    read = _tried(problems, lambda: tokenizer_files.load(found))
+    if read is None:
+        return None
+    return {
+        "file": found.name,
+        "kind": read.kind,
+        "vocab_size": read.vocab_size,
+        "specials": dict(read.specials),
+        "start_id": read.start_id,
+        "end_id": read.end_id,
+        "lossless": read.is_lossless,
+    }
+
+
+def _tried(problems: list[str], look: Callable[[], T]) -> T | None:
+    try:
+        return look()
+    except UnembedError as error:
+        if str(error) not in problems:
+            problems.append(str(error))
+        return None
+    except OSError as error:
+        problems.append(f"{error.filename or 'a file'}: {error.strerror or error}")
+        return None

@@ -1,0 +1,39 @@
+"""`unembed convert`: a model in another format, bit for bit."""
+
+import click
+
+from unembed.cli.render import format_option, quiet_option, say, write_result
+
+DTYPES = ("file", "float32", "float16", "bfloat16", "float64")
+
+
+@click.command(name="convert", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("source")
+@click.argument("dest")
+@click.option("--to", "target", type=click.Choice(["hf", "gguf", "native"]), default="hf", show_default=True)
+@click.option("--dtype", type=click.Choice(DTYPES), default="file", show_default=True, help="Type of the numbers.")
+@click.option("--tokenizer", help="A tokenizer's file, where none is found beside the model.")
+@format_option
+@quiet_option
+def command(
+    source: str, dest: str, target: str, dtype: str, tokenizer: str | None, output_format: str, quiet: bool
+) -> None:
+    """Write the model SOURCE at DEST in another format: hf (for transformers), gguf (llama.cpp), native (a run folder).
+
+    Examples:
+
+    \b
+        unembed convert runs/mine exported
+        unembed convert exported model.gguf --to gguf --dtype float16
+    """
+    import torch
+
+    from unembed.checkpoints.convert import convert
+    from unembed.results import Result
+
+    kind = "file" if dtype == "file" else getattr(torch, dtype)
+    done = convert(source, dest, to=target, dtype=kind, tokenizer=tokenizer)  # type: ignore[arg-type]
+    for note in done.notes:
+        say(note, quiet=quiet)
+    values = {"written": str(done.written), "tensors": done.tensors, "parameters": done.parameters, "tied": done.tied}
+    write_result(Result(name="convert", values=values), output_format)

@@ -1,0 +1,45 @@
+"""`unembed inspect`: what a file holds, as far as it can be read."""
+
+import click
+
+from unembed.cli.render import format_option, quiet_option, say, write_result
+from unembed.errors import InputError
+
+
+@click.command(name="inspect", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model")
+@format_option
+@quiet_option
+def command(model: str, output_format: str, quiet: bool) -> None:
+    """Show what MODEL holds: format, tensors, config, tokenizer, and what is wrong with it.
+
+    Broken files are read as far as possible; exit code 3 says that something is wrong.
+
+    Examples:
+
+    \b
+        unembed inspect runs/mine
+        unembed inspect model.safetensors --format json
+    """
+    from unembed.checkpoints.inspect import inspect
+    from unembed.results import Result, Table
+
+    found = inspect(model)
+    rows = {
+        "name": [tensor.name for tensor in found.tensors],
+        "dtype": [tensor.dtype for tensor in found.tensors],
+        "shape": [list(tensor.shape) for tensor in found.tensors],
+    }
+    if output_format == "json":
+        tensors = [tensor._asdict() | {"shape": list(tensor.shape)} for tensor in found.tensors]
+        values = {"format": found.format, "tensors": tensors, "config": found.config, "tokenizer": found.tokenizer}
+        write_result(Result(name="inspect", values=values | {"problems": found.problems}), output_format)
+    else:
+        values = {"format": found.format, "config": found.config, "tokenizer": found.tokenizer}
+        write_result(Result(name="inspect", values=values, tables={"tensors": Table(columns=rows)}), output_format)
+        for problem in found.problems:
+            say(f"problem: {problem}", quiet=quiet)
+    if found.problems:
+        raise InputError(
+            f"{model}: {len(found.problems)} {'problem' if len(found.problems) == 1 else 'problems'} found"
+        )

@@ -1,0 +1,41 @@
+"""`unembed verify`: what is claimed of every model, proved on the user's own."""
+
+import click
+
+from unembed.cli.render import format_option, quiet_option, say, write_result
+from unembed.errors import InputError
+
+
+@click.command(name="verify", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model")
+@click.option("--claim", "names", multiple=True, help="Try this claim alone; may be given several times.")
+@click.option("--tokenizer", help="A tokenizer's file, where none is found beside the model.")
+@format_option
+@quiet_option
+def command(model: str, names: tuple[str, ...], tokenizer: str | None, output_format: str, quiet: bool) -> None:
+    """Prove on MODEL what is claimed of every model: counts, tie, cache, batches, tokenizer, export, parity, resume.
+
+    Exit code 3 says that a claim failed; the result is printed all the same.
+
+    Examples:
+
+    \b
+        unembed verify runs/mine
+        unembed verify runs/mine --claim tie --format json
+    """
+    from unembed.results import Result, Table
+    from unembed.verify import subject_of, verify
+    from unembed.verify.claim import Claim
+
+    def tell(claim: Claim) -> None:
+        if output_format == "table":
+            say(f"{claim.status:<8} {claim.name}", quiet=quiet)
+
+    claims = verify(subject_of(model, tokenizer=tokenizer), names or None, tell)
+    if output_format == "json":
+        write_result(Result(name="verify", values={"claims": [claim._asdict() for claim in claims]}), output_format)
+    else:
+        columns = {field: [getattr(claim, field) for claim in claims] for field in Claim._fields}
+        write_result(Result(name="verify", tables={"claims": Table(columns=columns)}), output_format)
+    if bad := [claim.name for claim in claims if claim.status == "failed"]:
+        raise InputError(f"{model}: {len(bad)} of {len(claims)} claims failed: {', '.join(bad)}")

@@ -1,0 +1,73 @@
+"""Claim: written in another format and read again, every number is the same to the last bit."""
+
+import tempfile
+from pathlib import Path
+
+import torch
+
+from unembed.checkpoints import huggingface
+from unembed.checkpoints.encode import encode_tensors
+from unembed.checkpoints.export import family_for, write_huggingface
+from unembed.checkpoints.rules import to_theirs, with_prefix
+from unembed.checkpoints.safetensors import read_tensors
+from unembed.checkpoints.translate import translate
+from unembed.errors import SpecError
+from unembed.verify.claim import Claim, Subject, failed, judged
+
+NAME = "export round trip"
+
+
+def claim(subject: Subject) -> Claim:
+    """Writes a Hugging Face folder, or the native weights where no family describes the model, and compares bits."""
+    model = subject.model
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        try:
+            family = family_for(model.spec, prefers=None if subject.source is None else subject.source.family.name)
+        except SpecError as error:
+            return _native(subject, folder, str(error))
+        write_huggingface(model, folder, family=family)
+        back = translate(huggingface.open_folder(folder), dtype="file")
+        if back.spec != model.spec:
+            return failed(NAME, f"read again as {family.name}, the description is another one")
+        ours, theirs = dict(model.named_parameters()), dict(back.named_parameters())
+        changed = sorted(name for name in ours if not _equal(ours[name], theirs[name]))
+        detail = f"{len(ours)} tensors as {family.name}, written and read again"
+        if subject.source is not None and subject.source.family.name == family.name:
+            detail += "; and back to the file's own tensors"
+            changed += _changed_from_source(subject)
+        return judged(
+            NAME, float(len(changed)), 0.0, detail + (f"; changed: {changed[:3]}" if changed else "; bit-equal")
+        )
+
+
+def _changed_from_source(subject: Subject) -> list[str]:
+    assert subject.source is not None
+    family, spec = subject.source.family, subject.model.spec
+    written = to_theirs(family.rules(spec), dict(subject.model.named_parameters()))
+    stored = with_prefix(subject.source.tensors, family.prefix, written, where=subject.name)
+    return [name for name in written if not _equal(written[name].to(stored[name].dtype), stored[name])]
+
+
+def _native(subject: Subject, folder: Path, why: str) -> Claim:
+    tensors = {name: parameter.detach() for name, parameter in subject.model.named_parameters()}
+    file = folder / "model.safetensors"
+    with file.open("wb") as out:
+        for piece in encode_tensors(tensors, label=file.name):
+            out.write(piece)
+    read = read_tensors(file)
+    changed = [name for name in tensors if not _equal(tensors[name], read[name])]
+    return judged(
+        NAME,
+        float(len(changed)),
+        0.0,
+        f"{len(tensors)} tensors in the native format, bit for bit; {why.split(':')[1].strip()}",
+    )
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Bit-equal: torch.equal takes 0.0 for -0.0 and no NaN for itself."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    one, other = one.detach().contiguous(), other.detach().contiguous()
+    return torch.equal(one.view(torch.uint8), other.view(torch.uint8)) if one.numel() else True

@@ -1,0 +1,68 @@
+"""Claim: a run that was stopped at one checkpoint and taken up again arrives at the next one, bit for bit."""
+
+import itertools
+
+import msgspec
+import torch
+
+from unembed.checkpoints.load import CONFIG_KEY
+from unembed.checkpoints.native import Checkpoint
+from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.state import model_tensors, optimizer_tensors
+from unembed.corpora.shards import TokenShards
+from unembed.model.init import build
+from unembed.training.config import RunConfig
+from unembed.training.loop import Trainer
+from unembed.verify.claim import Claim, Subject, judged, skipped
+
+NAME = "exact resume"
+DATA = "data"
+# Training steps that are done at most; checkpoints further apart than that are not bridged.
+MOST_STEPS = 500
+
+
+def claim(subject: Subject) -> Claim:
+    """Trains from one stored checkpoint to the next stored one, in memory, and compares weights and moments."""
+    run = subject.run
+    if run is None or CONFIG_KEY not in run.description or "training" not in run.description[CONFIG_KEY]:
+        return skipped(NAME, "this model is no run, so there is nothing to resume")
+    pair = _nearest(run.checkpoints())
+    if pair is None:
+        return skipped(NAME, f"the run keeps no two checkpoints at most {MOST_STEPS} steps apart")
+    if not (run.path / DATA).is_dir():
+        return skipped(NAME, f"the run's {DATA} folder is gone, and training needs it")
+    first, second = pair
+    changed = _differing(run, first, second)
+    detail = f"trained again from step {first.step} to {second.step}; weights and both moments against the stored ones"
+    if changed:
+        detail += (
+            f"; {len(changed)} differ: {changed[:3]}. Other versions ({run.description.get('versions')}), settings changed on "
+            "the way, or another number of threads can do that as well as a damaged file"
+        )
+    return judged(NAME, float(len(changed)), 0.0, detail)
+
+
+def _nearest(checkpoints: list[Checkpoint]) -> tuple[Checkpoint, Checkpoint] | None:
+    """The last two neighbours that are close enough."""
+    ordered = sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
+    close = [pair for pair in itertools.pairwise(ordered) if pair[1].step - pair[0].step <= MOST_STEPS]
+    return close[-1] if close else None
+
+
+def _differing(run: RunFolder, first: Checkpoint, second: Checkpoint) -> list[str]:
+    config = msgspec.convert(run.description[CONFIG_KEY], RunConfig)
+    shards = TokenShards.open(run.path / DATA)
+    trainer = Trainer(build(config.model, config.init, seed=config.seed), config, shards.train, shards.val)
+    trainer.resume(first.weights(), first.optimizer(), first.state, str(first.path))
+    while trainer.step_number < second.step:
+        trainer.step()
+    pairs = [
+        (model_tensors(trainer.model), second.weights()),
+        (optimizer_tensors(trainer.model, trainer.optimizer), second.optimizer()),
+    ]
+    return [
+        name
+        for ours, stored in pairs
+        for name in sorted(ours.keys() | stored.keys())
+        if name not in ours or name not in stored or not torch.equal(ours[name], stored[name])
+    ]
