@@ -8,6 +8,7 @@ import torch
 from unembed.checkpoints import huggingface
 from unembed.checkpoints.encode import encode_tensors
 from unembed.checkpoints.export import family_for, write_huggingface
+from unembed.checkpoints.load import open_source
 from unembed.checkpoints.rules import to_theirs, with_prefix
 from unembed.checkpoints.safetensors import read_tensors
 from unembed.checkpoints.translate import translate
@@ -45,7 +46,9 @@ def _changed_from_source(subject: Subject) -> list[str]:
     assert subject.source is not None
     family, spec = subject.source.family, subject.model.spec
     written = to_theirs(family.rules(spec), dict(subject.model.named_parameters()))
-    stored = with_prefix(subject.source.tensors, family.prefix, written, where=subject.name)
+    # mapped afresh: the model's parameters are the memory of the first reading, and would agree with themselves
+    again = open_source(Path(subject.source.where)) or subject.source
+    stored = with_prefix(again.tensors, family.prefix, written, where=subject.name)
     return [name for name in written if not _equal(written[name].to(stored[name].dtype), stored[name])]
 
 

@@ -26,7 +26,8 @@ def claim(subject: Subject) -> Claim:
         return failed(NAME, f"the tokenizer has {tokenizer.vocab_size:,} ids, the table {rows:,} rows")
     lost, n_ids, refused = [], 0, 0
     # its own words too: an alphabet of bases knows none of the texts above
-    own = tokenizer.decode(i for i in range(min(500, tokenizer.vocab_size)) if i not in tokenizer.specials.values())
+    marks = set(tokenizer.specials.values())
+    own = "".join(tokenizer.token_text(i) for i in range(min(500, tokenizer.vocab_size)) if i not in marks)
     for text in (*TEXTS, own):
         try:
             ids = tokenizer.encode(text).ids

@@ -1,0 +1,265 @@
+"""Each claim of `verify` is proved on a sound model and fails on one that is corrupted in just the way that it is about."""
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from oracles.specs import base, changed
+from small import run_config, small_model, trainer_of
+from unembed.checkpoints import huggingface
+from unembed.checkpoints.encode import encode_tensors
+from unembed.checkpoints.export import write_huggingface
+from unembed.checkpoints.families import FAMILIES, gpt2
+from unembed.checkpoints.load import CONFIG_KEY
+from unembed.checkpoints.native import write_checkpoint
+from unembed.checkpoints.rules import Transposed
+from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.translate import translate
+from unembed.corpora.shards import ShardWriter, TokenShards
+from unembed.errors import CheckpointError, UsageError
+from unembed.model import kv_cache, masks, transformer
+from unembed.tokenizers.characters import CharacterTokenizer
+from unembed.verify import CLAIMS, batch, cache, counts, export, parity, resume, subject_of, tie, tokenizer, verify
+from unembed.verify.claim import Subject, failed, worst_of
+
+LEARNED = {"type": "learned", "n_rows": 12, "offset": 0}
+GPT2 = changed(
+    base(),
+    embedding__position=LEARNED,
+    block__attention__n_heads=2,
+    block__attention__n_kv_heads=2,
+    block__attention__biases=["q", "k", "v", "o"],
+    block__attention__score_scale=6**-0.5,
+)
+
+
+def subject(plain=None, **more):
+    return Subject(name="small", model=small_model(plain, dtype=torch.float32), **more)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A Hugging Face folder of GPT-2's shape, and the subject that is loaded from it."""
+    write_huggingface(small_model(GPT2, dtype=torch.float32), tmp_path, family=gpt2.FAMILY)
+    source = huggingface.open_folder(tmp_path)
+    return Subject(name="folder", model=translate(source), source=source)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of ten steps with dropout, checkpoints at 0, 5 and 10, and its data."""
+    config = run_config(dropout=0.1)
+    with RunFolder.create(tmp_path / "run", description={CONFIG_KEY: msgspec.to_builtins(config)}) as made:
+        ids = np.cumsum(np.random.default_rng(0).integers(0, 3, size=500)) % 13
+        with ShardWriter(made.path / "data", vocab_size=13, tokenizer="none") as writer:
+            writer.append("train", ids[:400].astype(np.int64))
+            writer.append("val", ids[400:].astype(np.int64))
+        trainer_of(config, run=made, train=_shards(made).train, val=_shards(made).val).run()
+    return tmp_path / "run"
+
+
+def _shards(made):
+    return TokenShards.open(made.path / "data")
+
+
+@pytest.mark.parametrize("claim", [counts, tie, cache, batch, export])
+def test_sound_model_is_proved(claim):
+    found = claim.claim(subject())
+    assert found.status == "proved", found
+    assert found.worst is not None
+    assert found.worst <= found.tolerance
+
+
+def test_every_claim_holds_of_an_exported_folder(folder):
+    pytest.importorskip("transformers")
+    found = {claim.name: claim.status for claim in verify(folder)}
+    skipped = {resume.NAME, tokenizer.NAME}
+    assert found == {name: "skipped" if name in skipped else "proved" for name in CLAIMS}
+
+
+def test_looking_leaves_the_model_as_it_was():
+    examined, fresh = subject(), subject()
+    verify(examined)
+    for (name, one), (_, other) in zip(examined.model.named_parameters(), fresh.model.named_parameters(), strict=True):
+        assert torch.equal(one, other), name
+
+
+def test_counts_fails_for_a_parameter_that_no_description_names():
+    one = subject()
+    one.model.blocks[0].more = torch.nn.Parameter(torch.ones(3))
+    assert counts.claim(one).status == "failed"
+    assert "blocks.0.more" in counts.claim(one).detail
+
+
+def test_counts_fails_for_numbers_in_the_file_that_nobody_excused(folder):
+    more = dict(folder.source.tensors) | {"transformer.h.9.mlp.c_fc.bias": torch.ones(7)}
+    found = counts.claim(Subject(name="x", model=folder.model, source=folder.source._replace(tensors=more)))
+    assert found.status == "failed"
+    assert found.worst == 7
+
+
+@pytest.mark.parametrize("kind", ["own table", "stale copy", "moves though untied"])
+def test_tie_fails_for_a_model_that_lies(kind):
+    plain = base()
+    if kind == "moves though untied":
+        plain = changed(plain, head__type="untied")
+    one = subject(plain)
+    head, table = one.model.head, one.model.embed.table
+    inner = head.forward
+    if kind == "own table":
+        head.table = torch.nn.Parameter(table.detach().clone())
+    elif kind == "stale copy":
+        copy = table.detach().clone()
+        head.forward = lambda normed, _, tap: inner(normed, copy, tap)
+    else:
+        own = head.table
+        head.forward = lambda normed, given, tap: inner(normed, given, tap) + (given - own).sum() * 0 + given[0, 0]
+    found = tie.claim(one)
+    assert found.status == "failed", found
+
+
+def test_tie_fails_for_a_run_whose_file_holds_a_second_table(run):
+    sound = subject_of(run)
+    assert tie.claim(sound).status == "proved"
+
+    weights = sound.checkpoint.weights() | {"head.table": torch.ones(13, 12)}
+    file = sound.checkpoint.path / "model.safetensors"
+    file.write_bytes(b"".join(bytes(piece) for piece in encode_tensors(weights, label="x")))
+    found = tie.claim(Subject(name="x", model=sound.model, checkpoint=sound.checkpoint))
+    assert found.status == "failed"
+    assert "its file holds two tables" in found.detail
+
+
+@pytest.mark.parametrize("fault", ["forgets a key", "position off by one"])
+def test_cache_fails_when_the_cache_is_wrong(fault, monkeypatch):
+    if fault == "forgets a key":
+        real = kv_cache.LayerCache.extend
+
+        def extend(self, k, v):
+            keys, values = real(self, k, v)
+            return keys, torch.cat([torch.zeros_like(values[:, :, :1]), values[:, :, 1:]], dim=2)
+
+        monkeypatch.setattr(kv_cache.LayerCache, "extend", extend)
+    else:
+        real_positions = transformer.Transformer._positions
+
+        def positions(self, ids, mask, cache):
+            found, n_tokens = real_positions(self, ids, mask, cache)
+            return (found if cache is None or cache.length == 0 else found - 1), n_tokens
+
+        monkeypatch.setattr(transformer.Transformer, "_positions", positions)
+    found = cache.claim(subject(GPT2))
+    assert found.status == "failed", found
+
+
+def test_batch_fails_when_padding_is_seen(monkeypatch):
+    monkeypatch.setattr(
+        transformer, "visibility", lambda rule, keys, dtype: masks.visibility(rule, keys._replace(is_real=None), dtype)
+    )
+    found = batch.claim(subject())
+    assert found.status == "failed", found
+
+
+def test_tokenizer_claim_on_an_alphabet_and_on_one_that_loses_a_letter():
+    one = subject(changed(base(), embedding__vocab_size=40))
+    assert tokenizer.claim(one).status == "skipped"
+    one.model.tokenizer = CharacterTokenizer.from_text("abcdefghij")
+    assert tokenizer.claim(one).status == "proved"
+
+    class Lossy(CharacterTokenizer):
+        def decode(self, ids, *, show_specials=False):
+            return super().decode(ids, show_specials=show_specials).replace("c", "k")
+
+    one.model.tokenizer = Lossy.from_text("abcdefghijk")
+    found = tokenizer.claim(one)
+    assert found.status == "failed"
+    assert found.worst == 1
+
+
+def test_tokenizer_claim_fails_for_more_ids_than_rows():
+    one = subject()
+    one.model.tokenizer = CharacterTokenizer.from_text("abcdefghijklmnopq")
+    assert "17 ids, the table 13 rows" in tokenizer.claim(one).detail
+
+
+def test_export_fails_when_a_rule_loses_bits(folder, monkeypatch):
+    assert export.claim(folder).status == "proved"
+    monkeypatch.setattr(
+        Transposed, "write", lambda self, tensors: torch.cat([t.T.half().float() for t in tensors], dim=1)
+    )
+    found = export.claim(folder)
+    assert found.status == "failed"
+    assert found.worst > 0
+
+
+def test_export_fails_when_the_model_is_not_what_its_file_holds(folder):
+    with torch.no_grad():
+        folder.model.final_norm.gain[0] += 1
+    found = export.claim(folder)
+    assert found.status == "failed"
+    assert "transformer.ln_f.weight" in found.detail
+
+
+def test_parity_fails_for_one_wrong_number_and_for_another_activation(folder):
+    pytest.importorskip("transformers")
+    assert parity.claim(folder).status == "proved"
+    folder.model.blocks[1].mlp.activation = "relu"
+    assert parity.claim(folder).status == "failed"
+    folder.model.blocks[1].mlp.activation = "gelu"
+    with torch.no_grad():
+        folder.model.blocks[0].attn.q_proj.bias[0] += 0.01
+    assert parity.claim(folder).status == "failed"
+
+
+def test_parity_of_a_large_model_compares_its_first_layers(folder, monkeypatch):
+    pytest.importorskip("transformers")
+    monkeypatch.setattr(parity, "LARGEST", 10)
+    monkeypatch.setattr(parity, "N_LAYERS_OF_A_LARGE_ONE", 1)
+    found = parity.claim(folder)
+    assert found.status == "proved"
+    assert "the first 1 of 2 layers" in found.detail
+
+
+def test_parity_is_skipped_without_transformers(folder, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    found = parity.claim(folder)
+    assert found.status == "skipped"
+    assert "pip install transformers" in found.detail
+
+
+def test_resume_is_proved_bit_for_bit_and_fails_for_a_changed_checkpoint(run):
+    sound = subject_of(run)
+    found = resume.claim(sound)
+    assert found.status == "proved", found
+    assert "from step 5 to 10" in found.detail
+    stored = sound.run.checkpoints()[-1]
+    changed_one = stored.weights()
+    changed_one["final_norm.gain"] = changed_one["final_norm.gain"] * (1 + 2**-23)
+
+    write_checkpoint(stored.path.parent, 10, weights=changed_one, optimizer=stored.optimizer(), state=stored.state)
+    found = resume.claim(subject_of(run))
+    assert found.status == "failed"
+    assert found.worst == 1
+    assert "final_norm.gain" in found.detail
+
+
+def test_an_error_of_a_claim_is_a_failure_with_its_words(monkeypatch):
+    def broken(_):
+        raise CheckpointError("the file went away")
+
+    monkeypatch.setitem(CLAIMS, "tie", broken)
+    assert verify(subject(), ["tie"]) == [failed("tie", "the file went away")]
+    with pytest.raises(UsageError, match="'tye' is no claim. Did you mean tie"):
+        verify(subject(), ["tye"])
+
+
+def test_worst_of_takes_no_nan_for_agreement():
+    assert worst_of(torch.tensor([float("nan")]), torch.tensor([0.0])) == float("inf")
+    assert worst_of(torch.ones(2), torch.ones(3)) == float("inf")
+    assert worst_of(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5])) == 0.5
+
+
+def test_families_are_listed_once():
+    names = [family.name for family in FAMILIES]
+    assert len(set(names)) == len(names)
