@@ -102,7 +102,7 @@ def test_hostile_names_in_messages_are_spelled_out(monkeypatch):
 
 # What a user mistypes, and what is said.
 MISTYPED = [
-    (("cuont", "gpt2"), 2, "no command is named 'cuont'. Did you mean count?"),
+    (("cuont", "gpt2"), 2, "no command is named 'cuont'. Did you mean count"),
     (("smaple",), 2, "no command is named 'smaple'. Did you mean sample?"),
     (("zzz",), 2, "no command is named 'zzz'. There are: tour, train, sample, "),
     (("count",), 2, "Missing argument 'MODEL'"),

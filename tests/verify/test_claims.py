@@ -250,7 +250,7 @@ def test_an_error_of_a_claim_is_a_failure_with_its_words(monkeypatch):
 
     monkeypatch.setitem(CLAIMS, "tie", broken)
     assert verify(subject(), ["tie"]) == [failed("tie", "the file went away")]
-    with pytest.raises(UsageError, match="'tye' is no claim. Did you mean tie"):
+    with pytest.raises(UsageError, match=r"'tye' is no claim\. Did you mean tie"):
         verify(subject(), ["tye"])
 
 

@@ -1,0 +1,142 @@
+"""convert, inspect and verify as commands: what they print, what they leave, and their exit codes."""
+
+import json
+
+import pytest
+import torch
+
+from commands import run as command
+from oracles.specs import base, changed
+from small import small_model
+from unembed.checkpoints import huggingface
+from unembed.checkpoints.export import write_huggingface
+from unembed.checkpoints.families import gpt2
+from unembed.checkpoints.load import load
+from unembed.tokenizers import files as tokenizer_files
+from unembed.tokenizers.characters import CharacterTokenizer
+
+GPT2 = changed(
+    base(),
+    embedding__position={"type": "learned", "n_rows": 12, "offset": 0},
+    block__attention__n_heads=2,
+    block__attention__n_kv_heads=2,
+    block__attention__biases=["q", "k", "v", "o"],
+    block__attention__score_scale=6**-0.5,
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "hf"
+    place.mkdir()
+    write_huggingface(small_model(GPT2, dtype=torch.float32), place, family=gpt2.FAMILY)
+    tokenizer_files.save(CharacterTokenizer.from_text("abcdefghijklm"), place / "tokenizer.json")
+    return place
+
+
+def same(one, other):
+    pairs = zip(load(one).named_parameters(), load(other).named_parameters(), strict=True)
+    return all(name == other_name and torch.equal(a, b) for (name, a), (other_name, b) in pairs)
+
+
+def test_convert_to_native_and_back_keeps_every_bit(folder, tmp_path):
+    done = command("convert", folder, tmp_path / "run", "--to", "native", "--format", "json")
+    assert done.code == 0, done
+    assert done.json == {
+        "written": str((tmp_path / "run").resolve()),
+        "tensors": len(list(load(folder).parameters())),
+        "parameters": sum(p.numel() for p in load(folder).parameters()),
+        "tied": True,
+    }
+    assert same(folder, tmp_path / "run")
+    assert load(tmp_path / "run").tokenizer.encode("abc").ids == (0, 1, 2)
+    again = command("convert", tmp_path / "run", tmp_path / "again")
+    assert again.code == 0, again
+    assert same(folder, tmp_path / "again")
+    files = {path.name for path in (tmp_path / "again").iterdir()}
+    assert files == {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "README.md",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    original = huggingface.read_weights(folder)
+    written = huggingface.read_weights(tmp_path / "again")
+    assert {name: tensor.tolist() for name, tensor in original.items()} == {
+        name: tensor.tolist() for name, tensor in written.items()
+    }
+
+
+def test_convert_refuses_a_place_that_is_taken_and_leaves_nothing_of_a_failure(folder, tmp_path):
+    (tmp_path / "there").mkdir()
+    taken = command("convert", folder, tmp_path / "there")
+    assert taken.code == 2
+    assert "exists already" in taken.err
+    masked = tmp_path / "masked"
+    masked.mkdir()
+    (masked / "config.json").write_text(json.dumps({"model_type": "gpt3"}))
+    failing = command("convert", masked, tmp_path / "new")
+    assert failing.code == 3
+    assert "model_type is 'gpt3'" in failing.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "masked", "there"]
+
+
+def test_model_that_no_family_describes_is_refused_with_what_differs(tmp_path):
+    done = command("convert", "microgpt", tmp_path / "out")
+    assert done.code == 3
+    assert "no family of transformers describes this model exactly" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_biases_of_zero_make_a_nanogpt_model_a_gpt2_and_are_told(tmp_path):
+    done = command("convert", "nanogpt-cpu", tmp_path / "out")
+    assert done.code == 0, done
+    assert "biases of zero were added" in done.err
+    ids = torch.arange(20)[None]
+    torch.testing.assert_close(load("nanogpt-cpu")(ids), load(tmp_path / "out")(ids), rtol=0, atol=1e-6)
+
+
+def test_verify_prints_claims_and_says_by_its_exit_code_that_one_failed(folder):
+    done = command("verify", folder, "--claim", "counts", "--claim", "tie", "--format", "json")
+    assert done.code == 0
+    assert [(claim["name"], claim["status"]) for claim in done.json["claims"]] == [
+        ("counts", "proved"),
+        ("tie", "proved"),
+    ]
+    tokenizer_files.save(CharacterTokenizer.from_text("abcdefghijklmnop"), folder / "tokenizer.json")
+    broken = command("verify", folder, "--claim", "tokenizer round trip", "--format", "json")
+    assert broken.code == 3
+    assert broken.json["claims"][0]["status"] == "failed"
+    assert "1 of 1 claims failed: tokenizer round trip" in broken.err
+
+
+def test_inspect_tells_what_a_folder_holds(folder):
+    done = command("inspect", folder, "--format", "json")
+    assert done.code == 0, done
+    assert done.json["format"] == "huggingface"
+    assert {"name": "transformer.wte.weight", "dtype": "F32", "shape": [13, 12]} in done.json["tensors"]
+    assert done.json["config"]["n_embd"] == 12
+    assert done.json["tokenizer"]["vocab_size"] == 13
+    assert done.json["problems"] == []
+
+
+def test_inspect_of_a_broken_folder_tells_the_rest(folder):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-4])
+    (folder / "tokenizer.json").write_text("{")
+    done = command("inspect", folder, "--format", "json")
+    assert done.code == 3
+    assert done.json["config"]["n_embd"] == 12
+    assert len(done.json["problems"]) == 2
+    assert "2 problems found" in done.err
+
+
+def test_inspect_of_a_config_with_an_unknown_key_says_what_loading_would(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"use_magic": True}))
+    done = command("inspect", folder, "--format", "json")
+    assert done.code == 3
+    assert "use_magic = True" in done.json["problems"][0]
+    assert done.json["tensors"]
