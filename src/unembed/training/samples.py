@@ -13,9 +13,9 @@ import numpy as np
 from unembed.errors import InputError
 from unembed.generation.decode import generate_ids
 from unembed.generation.sampling import Sampling
-from unembed.generation.texts import prompt_ids, values_of
+from unembed.generation.texts import prompt_ids
 from unembed.model.transformer import Transformer
-from unembed.tokenizers.base import Tokenizer
+from unembed.tokenizers.base import Tokenizer, decode_after
 
 MOST_TOKENS = 40
 TEMPERATURE = 0.8
@@ -41,7 +41,7 @@ class Sampler:
             n_known=self.tokenizer.vocab_size,
             end_id=self.tokenizer.end_id,
         )
-        text = values_of(written, self.tokenizer, is_text)["text"]
+        text = decode_after(self.tokenizer, ids if is_text else [], written.ids)
         return {"step": step, "split": "sample", "prompt": self.prompt, "text": text}
 
 
