@@ -106,7 +106,8 @@ def test_without_a_number_a_sample_comes_with_each_evaluation(text, tmp_path):
 
 def sampler_of(trainer: Trainer, prompt: str = "") -> Sampler:
     letters = "abcdefghijk\n "[: trainer.config.model.embedding.vocab_size]
-    return Sampler(CharacterTokenizer.from_text(letters, has_end=False), prompt, 1)
+    trainer.model.tokenizer = CharacterTokenizer.from_text(letters, has_end=False)
+    return Sampler(prompt, 1)
 
 
 def test_the_same_seed_and_step_give_the_same_text_and_others_another():

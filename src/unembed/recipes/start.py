@@ -73,6 +73,7 @@ def train(
         shards = TokenShards.open(run.path / DATA)
         tokenizer = _tokenizer_of(run, shards)
         model = build(config.model, config.init, seed=config.seed).to(device)
+        model.tokenizer = tokenizer
         sampler = _sampler(run, config, tokenizer, shards)
         with ExitStack() as watching:
             trainer = Trainer(model, config, shards.train, shards.val, run=run, observers=observers, sampler=sampler)
@@ -97,7 +98,7 @@ def _sampler(run: RunFolder, config: RunConfig, tokenizer: Tokenizer, shards: To
     if not config.model.is_causal:
         return None
     prompt = run.description.get(PROMPT_KEY) or opening(tokenizer, [int(shards.train.ids[0])])
-    return Sampler(tokenizer, prompt, config.seed)
+    return Sampler(prompt, config.seed)
 
 
 def _begin(

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from unembed.errors import InputError
-from unembed.generation.decode import generate_ids
 from unembed.generation.sampling import Sampling
-from unembed.generation.texts import prompt_ids
+from unembed.generation.texts import continue_text, prompt_ids
 from unembed.model.transformer import Transformer
-from unembed.tokenizers.base import Tokenizer, decode_after
+from unembed.tokenizers.base import Tokenizer
 
 MOST_TOKENS = 40
 TEMPERATURE = 0.8
@@ -23,26 +22,22 @@ TEMPERATURE = 0.8
 
 @dataclass(frozen=True)
 class Sampler:
-    """Writes a sample of a model in training: `prompt` is what it begins with, `seed` that of the run."""
+    """Writes a sample of a model in training, which must know its tokenizer: `prompt` is what it begins with, `seed` that of
+    the run."""
 
-    tokenizer: Tokenizer
     prompt: str
     seed: int
 
     def __call__(self, model: Transformer, step: int) -> dict[str, Any]:
         """The record of one sample: `step`, `split` (always `sample`), `prompt` and the continuation's `text`."""
-        ids, is_text = prompt_ids(self.tokenizer, self.prompt)
-        (written,) = generate_ids(
+        written = continue_text(
             model,
-            [ids],
+            self.prompt,
             n_tokens=min(MOST_TOKENS, model.spec.context_length),
             sampling=Sampling(temperature=TEMPERATURE),
-            seeds=[sample_seed(self.seed, step)],
-            n_known=self.tokenizer.vocab_size,
-            end_id=self.tokenizer.end_id,
+            seed=sample_seed(self.seed, step),
         )
-        text = decode_after(self.tokenizer, ids if is_text else [], written.ids)
-        return {"step": step, "split": "sample", "prompt": self.prompt, "text": text}
+        return {"step": step, "split": "sample", "prompt": self.prompt, "text": written.values["text"]}
 
 
 def sample_seed(seed: int, step: int) -> int:
