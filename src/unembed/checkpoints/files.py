@@ -170,8 +170,10 @@ def write_file(
     return Written(n_bytes=n_bytes, sha256=digest.hexdigest())
 
 
-def replace_file(path: Path, data: bytes, *, files: FileLayer = DISK, kind: type[UnembedError] = RunError) -> None:
-    """Gives a file new contents in one instant: whoever reads it sees the old bytes or the new ones.
+def replace_file(
+    path: Path, data: bytes | Iterable[Bytes], *, files: FileLayer = DISK, kind: type[UnembedError] = RunError
+) -> None:
+    """Gives a file new contents, whole or in chunks, in one instant: whoever reads it sees the old bytes or the new ones.
 
     The new bytes go to a sibling whose name begins with a dot and ends with this process's number, so that two
     processes do not write one sibling, and so that `leftovers` knows whose it was.
@@ -181,7 +183,8 @@ def replace_file(path: Path, data: bytes, *, files: FileLayer = DISK, kind: type
     temporary = path.with_name(f".{path.name}.saving-{os.getpid()}")
     consequence = f"{path.name} keeps its old contents." if path.exists() else f"{path.name} was not written."
     try:
-        write_file(temporary, [data], consequence=consequence, kind=kind, files=files)
+        chunks = [data] if isinstance(data, bytes) else data
+        write_file(temporary, chunks, consequence=consequence, kind=kind, files=files)
         with explaining(f"moving {temporary.name} to {path}", consequence, kind):
             files.rename(temporary, path)
     except BaseException:
