@@ -129,7 +129,7 @@ def _value(path: Path, key: str, value: object) -> bytes:
     )
 
 
-def _kind_of(path: Path, key: str, value: float) -> int:
+def _kind_of(path: Path, key: str, value: int | float) -> int:
     if isinstance(value, bool):
         return BOOL
     if isinstance(value, float):
