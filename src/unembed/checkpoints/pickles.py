@@ -1,4 +1,4 @@
-"""Refuses files whose reading could run code that came with them; nothing in this package unpickles.
+"""Refuses files whose reading could run code that came with them; only torch_files.py reads pickles, of tensors alone.
 
 A pickle is a program. PyTorch's .pt, .pth and .ckpt files, many .bin files, joblib dumps and NumPy's object arrays are
 pickles, whatever their names say, so both the name and the first bytes are looked at. Nothing is executed to find out:
