@@ -17,7 +17,7 @@ from unembed.generation.sampling import Sampling
 from unembed.model.kv_cache import KvCache
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-11}
-N_QUICK, N_SLOW = 6, 60
+N_QUICK, N_SLOW = 6, 40
 
 
 def causal_spec(seed):
@@ -94,6 +94,22 @@ def check_texts(seed, order, sizes):
             assert [step[row] for step in steps if step[row] is not None] == alone[i].ids
 
 
+def test_the_mixtures_hold_every_kind_of_position_window_and_grouping():
+    found = set()
+    for seed in range(N_SLOW):
+        spec = causal_spec(seed)
+        found.add((spec["embedding"]["position"] or {"type": "no positions added"})["type"])
+        for block in spec["blocks"]:
+            attention = block["attention"]
+            found.add((attention["position"] or {"type": "none in attention"})["type"])
+            found.add("window" if attention["sees"]["window"] else "whole")
+            found.add("grouped" if attention["n_heads"] > attention["n_kv_heads"] else "one key a head")
+    assert found == {
+        *("learned", "sinusoidal", "no positions added", "rotary", "alibi", "none in attention"),
+        *("window", "whole", "grouped", "one key a head"),
+    }
+
+
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize(
@@ -111,7 +127,7 @@ def test_texts_are_the_same_in_any_company_and_order(seed):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(
     seed=st.integers(0, 10_000),
     order=st.permutations(range(5)),

@@ -142,6 +142,66 @@ def test_cache_messages():
             small_model(plain)(IDS[:, :1], cache=cache)
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch": 0}, "cache: batch is 0, expected a whole number, at least 1"),
+        ({"batch": 1.0}, r"cache: batch is 1\.0, expected a whole number"),
+        ({"capacity": -1}, "cache: capacity is -1, expected a whole number"),
+        ({"capacity": True}, "cache: capacity is True, expected a whole number"),
+    ],
+)
+def test_a_cache_that_cannot_be_made(changes, message):
+    with pytest.raises(ShapeError, match=message):
+        cache_for(small_model(), **{"batch": 1, "capacity": 4} | changes)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            base(n_layers=3),
+            r"cache: made for 3 layers with .* \[4, 6\], the model has 2 with \[4, 6\]; make it from this",
+        ),
+        (
+            changed(base(), block__attention__n_kv_heads=2),
+            r"made for 2 layers with .* \[2, 6\], the model has 2 with \[4, 6\]",
+        ),
+        (changed(base(), block__attention__d_head=2), r"\[4, 2\], the model has 2 with \[4, 6\]"),
+    ],
+)
+def test_a_cache_of_another_model_is_refused_and_stays_as_it_is(other, message):
+    cache = cache_for(small_model(other), batch=1)
+    with pytest.raises(ShapeError, match=message):
+        small_model()(IDS[:1], cache=cache)
+    assert cache.length == 0
+    half = cache_for(small_model(dtype=torch.float32), batch=1)
+    with pytest.raises(
+        ShapeError, match=r"made for torch.float32 on cpu, the model is torch.float64 on cpu; make it for"
+    ):
+        small_model()(IDS[:1], cache=half)
+
+
+def test_the_cache_takes_room_for_what_is_written_and_not_for_the_whole_context(monkeypatch):
+    """A context of 100,000 tokens costs nothing until it is used: 3 read and 5 made need 8 slots, whatever the context."""
+    made = []
+
+    class Counted(KvCache):
+        def __init__(self, spec, **options):
+            made.append(options["capacity"])
+            super().__init__(spec, **options)
+
+    monkeypatch.setattr("unembed.generation.decode.KvCache", Counted)
+    long = small_model(changed(base(), context_length=100_000))
+    texts = generate_ids(long, [[1, 2, 3], [4]], n_tokens=5, sampling=GREEDY, seeds=[0, 0])
+    assert ([len(text.ids) for text in texts], made) == ([5, 5], [8])
+    made.clear()
+    generate_ids(small_model(SPECS["learned"]), [[1, 2, 3]], n_tokens=20, sampling=GREEDY, seeds=[0])
+    # never more than the context; read again at 13, then from 9 on after every fourth, the last time for two tokens
+    assert made == [12, 12, 12, 11]
+
+
 # --- A14b: in a batch and alone ---------------------------------------------------------------------------
 
 PROMPTS = [[5], [1, 2, 3], [9, 8, 7, 6, 5, 4, 3]]

@@ -22,18 +22,37 @@ class KvCache:
     def __init__(
         self, spec: TransformerSpec, *, batch: int, capacity: int, dtype: torch.dtype, device: torch.device
     ) -> None:
+        for name, size in (("batch", batch), ("capacity", capacity)):
+            if type(size) is not int or size < 1:
+                raise ShapeError(f"cache: {name} is {size!r}, expected a whole number, at least 1")
         self.capacity = capacity
         self.length = 0
         self.positions = torch.zeros(batch, capacity, dtype=torch.long, device=device)
         self.is_real = torch.zeros(batch, capacity, dtype=torch.bool, device=device)
         self.has_padding = False
         shapes = [(batch, b.attention.n_kv_heads, capacity, b.attention.d_head) for b in spec.blocks]
+        self._made_for = (shapes, dtype, torch.device(device))
         self._keys = [torch.zeros(shape, dtype=dtype, device=device) for shape in shapes]
         self._values = [torch.zeros(shape, dtype=dtype, device=device) for shape in shapes]
 
     def n_real(self) -> Int[Tensor, " batch"]:
         """How many real tokens each sequence has so far: the position of its next one."""
         return self.is_real[:, : self.length].sum(-1)
+
+    def check_fits(self, spec: TransformerSpec, table: Float[Tensor, "vocab d_model"]) -> None:
+        """Raises: ShapeError when this cache was made for a model of other layers or heads, or of another dtype or device."""
+        shapes, dtype, device = self._made_for
+        heads = [(shape[1], shape[3]) for shape in shapes]
+        wanted = [(block.attention.n_kv_heads, block.attention.d_head) for block in spec.blocks]
+        if heads != wanted:
+            raise ShapeError(
+                f"cache: made for {len(heads)} layers with key heads [n_kv_heads, d_head] {_said(heads)}, the model has "
+                f"{len(wanted)} with {_said(wanted)}; make it from this model's spec"
+            )
+        if dtype != table.dtype or device != table.device:
+            raise ShapeError(
+                f"cache: made for {dtype} on {device}, the model is {table.dtype} on {table.device}; make it for these"
+            )
 
     def begin(self, positions: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None) -> None:
         """Notes where the tokens of the coming forward stand. Raises: ShapeError when they do not fit."""
@@ -61,6 +80,12 @@ class KvCache:
     def size_bytes(self) -> int:
         """The bytes taken by keys and values, all layers together."""
         return sum(t.numel() * t.element_size() for t in (*self._keys, *self._values))
+
+
+def _said(heads: list[tuple[int, int]]) -> str:
+    """The kinds of heads that the layers have, each once, three at most."""
+    kinds = [list(kind) for kind in dict.fromkeys(heads)]
+    return ", ".join(map(str, kinds[:3])) + (", ..." if len(kinds) > 3 else "")
 
 
 class LayerCache:

@@ -175,6 +175,7 @@ class Transformer(nn.Module):
                 "cache: dynamic rotary scaling and token dropout change old keys as a text grows, so cached keys would be "
                 "wrong; run without a cache"
             )
+        cache.check_fits(self.spec, self.embed.table)
         cache.begin(positions.expand(n_sequences, -1), mask)
         end = cache.length + positions.shape[1]
         is_real = cache.is_real[:, :end] if cache.has_padding else None
