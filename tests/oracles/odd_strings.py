@@ -1,7 +1,7 @@
 """Strings that tokenizers lose: a seeded generator, and what another process checks on saved tokenizers and saved ids.
 
-Run as `python odd_strings.py N SEED FOLDER...`: each folder holds a tokenizer, and the ids that the first process gave to
-these strings (`write_ids`). It loads the tokenizer, decodes those ids, encodes anew, and prints what differs.
+Run as `python odd_strings.py N SEED FOLDER NAME...`: the folder holds a tokenizer in a folder of each name, and the ids
+that the first process gave to these strings (`write_ids`). It decodes those ids, encodes anew, and prints what differs.
 """
 
 import random
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,7 @@ PARTS = (
 ALPHABET = "".join(sorted(set("".join(PARTS))))
 BATCH = 10_000
 STREAMED_EVERY = 20
+TYPES = {".ids": np.dtype("<i4"), ".ends": np.dtype("<i8")}
 
 
 def odd_strings(n: int, seed: int) -> Iterator[str]:
@@ -91,45 +93,54 @@ def why_spans_are_wrong(tokenizer, text: str) -> str:
     return "" if covered == len(text) else f"characters from {covered} on have no token"
 
 
-def write_ids(tokenizer, n: int, seed: int, folder: Path) -> None:
-    """Encodes the strings and leaves the ids in a folder: all in one row, and where each string ends."""
-    rows, ends = [], []
+def write_ids(tokenizers: dict[str, Any], n: int, seed: int, folder: Path) -> None:
+    """Encodes the strings by each tokenizer and leaves `<name>.ids` (int32, one row) and `<name>.ends` (int64) there."""
     for batch in batches(n, seed):
-        encoded = tokenizer.encode_many(batch, [False] * len(batch))
-        rows += [ids.astype(np.int32) for ids in encoded]
-        ends += [len(ids) for ids in encoded]
-    np.save(folder / "ids.npy", np.concatenate(rows))
-    np.save(folder / "ends.npy", np.cumsum(ends))
+        for name, tokenizer in tokenizers.items():
+            encoded = tokenizer.encode_many(batch, [False] * len(batch))
+            for ending, row in ((".ids", np.concatenate(encoded)), (".ends", np.array([len(ids) for ids in encoded]))):
+                with (folder / f"{name}{ending}").open("ab") as file:
+                    row.astype(TYPES[ending]).tofile(file)
 
 
-def differences(tokenizer, n: int, seed: int, folder: Path) -> Iterator[str]:
+def differences(tokenizers: dict[str, Any], n: int, seed: int, folder: Path) -> Iterator[str]:
     """What this process finds other than the one that wrote the ids, or than the strings."""
-    from unembed.tokenizers.base import StreamDecoder
-
-    ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
-    ends = np.load(folder / "ends.npy", allow_pickle=False)
+    rows = {name: np.fromfile(folder / f"{name}.ids", TYPES[".ids"]) for name in tokenizers}
+    ends = {name: np.cumsum(np.fromfile(folder / f"{name}.ends", TYPES[".ends"])) for name in tokenizers}
     at = 0
     for batch in batches(n, seed):
-        again = tokenizer.encode_many(batch, [False] * len(batch))
-        for text, own in zip(batch, again, strict=True):
-            row = ids[(ends[at - 1] if at else 0) : ends[at]]
-            if not np.array_equal(row, own):
-                yield f"{text[:80]!a} has other ids here"
-            wanted = expected(tokenizer, text)
-            if tokenizer.decode(row) != wanted:
-                yield f"{text[:80]!a} does not come back"
-            if at % STREAMED_EVERY == 0:
-                stream = StreamDecoder(tokenizer)
-                if "".join([*map(stream.feed, row), stream.finish()]) != wanted:
-                    yield f"{text[:80]!a} does not come back as a stream"
-            at += 1
-    if at != len(ends):
-        yield f"{len(ends)} strings were written, {at} are here"
+        for name, tokenizer in tokenizers.items():
+            here = ends[name][at : at + len(batch)]
+            if len(here) < len(batch):
+                yield f"{name}: {len(ends[name])} strings were written, there are more"
+                return
+            given = np.split(rows[name][: here[-1]], [ends[name][at - 1] if at else 0, *here[:-1]])[1:]
+            again = tokenizer.encode_many(batch, [False] * len(batch))
+            for text, row, own in zip(batch, given, again, strict=True):
+                if row.tobytes() != own.astype(TYPES[".ids"]).tobytes():
+                    yield f"{name}: {text[:80]!a} has other ids here"
+            yield from lost(name, tokenizer, batch, given)
+        at += len(batch)
+
+
+def lost(name: str, tokenizer, batch: Sequence[str], given: Sequence[np.ndarray]) -> Iterator[str]:
+    """The strings of a batch that decoding does not give back, all at once or (some of them) as a stream."""
+    from unembed.tokenizers.base import StreamDecoder
+
+    for number, (text, row) in enumerate(zip(batch, given, strict=True)):
+        wanted = expected(tokenizer, text)
+        if tokenizer.decode(row) != wanted:
+            yield f"{name}: {text[:80]!a} does not come back"
+        if number % STREAMED_EVERY == 0:
+            stream = StreamDecoder(tokenizer)
+            if "".join([*map(stream.feed, row), stream.finish()]) != wanted:
+                yield f"{name}: {text[:80]!a} does not come back as a stream"
 
 
 if __name__ == "__main__":
     from unembed.tokenizers.files import load
 
-    for name in sys.argv[3:]:
-        for difference in differences(load(name), int(sys.argv[1]), int(sys.argv[2]), Path(name)):
-            print(Path(name).name, difference)
+    n_strings, first_seed, place, *names = sys.argv[1:]
+    loaded = {name: load(Path(place) / name) for name in names}
+    for difference in differences(loaded, int(n_strings), int(first_seed), Path(place)):
+        print(difference)
