@@ -59,7 +59,8 @@ def command(
         )
     tokenizer = _tokenizer_at(model)
     if text == "-":
-        text = sys.stdin.read()
+        # as it came: line ends too, and bytes that are no UTF-8 are refused by the tokenizer, whatever the locale
+        text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
     encoding = tokenizer.encode(text, parse_specials=specials)
     if unknown := unknown_note(tokenizer, text, encoding):
         say(unknown, quiet=quiet)

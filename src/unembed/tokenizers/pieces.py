@@ -110,14 +110,14 @@ class PieceTokenizer:
 
     def decode(self, ids: Iterable[SupportsIndex], *, show_specials: bool = False) -> str:
         """Joins the bytes of the pieces and reads them as UTF-8. Raises: TokenizerError for an id outside the vocabulary."""
-        hidden = set() if show_specials else set(self.specials.values())
-        parts = []
-        previous = None
-        for token_id in map(operator.index, ids):
-            if token_id not in hidden:
-                parts.append(self.token_bytes(token_id, previous))
-                previous = token_id
-        return b"".join(parts).decode("utf-8", "replace")
+        if show_specials:
+            return base.decode(self, ids, show_specials=True)
+        # Only the first piece stands in a place that changes its bytes, so a table of them is all there is to it.
+        hidden = set(self.specials.values())
+        wanted = [token_id for token_id in map(operator.index, ids) if token_id not in hidden]
+        own = {token_id: self._own_bytes(base.check_id(self, token_id)) for token_id in set(wanted)}
+        first = [self.token_bytes(token_id, None) for token_id in wanted[:1]]
+        return b"".join([*first, *(own[token_id] for token_id in wanted[1:])]).decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int, previous: int | None) -> bytes:
         """Gives the piece's bytes; at the start of a text without the space that encoding put before it."""
