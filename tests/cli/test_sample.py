@@ -115,19 +115,3 @@ def test_jsonl_and_csv_hold_the_same(trained):
     wanted = sampled(trained, "--prompt", "to", "--tokens", "4")
     line = run("sample", trained, "--prompt", "to", "--tokens", "4", "--format", "jsonl").out
     assert json.loads(line) == wanted
-
-
-def test_what_a_word_model_reads_as_unknown_is_said(tmp_path):
-    from unembed.recipes.start import train
-
-    settings = {"steps": 1, "context_length": 8, "batch_size": 1, "eval_every": 1}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unembed.recipes.tour.N_WORDS", 2_000)
-        train(recipe_name="tour", out=tmp_path / "run", settings=settings)
-    done = run("sample", tmp_path / "run", "--prompt", "the dragon meows", "--tokens", "1", "--format", "json")
-    assert done.code == 0, done
-    assert "prompt 'the dragon meows': 2 of 3 tokens are <unk>, for the words tokenizer does not know" in done.err
-    quiet = run(
-        "sample", tmp_path / "run", "--prompt", "the dragon meows", "--tokens", "1", "--quiet", "--format", "json"
-    )
-    assert quiet.err == ""

@@ -6,7 +6,6 @@ import os
 
 import pytest
 
-import unembed
 from unembed.analyses import RunView, loss
 from unembed.checkpoints.load import open_run
 from unembed.checkpoints.run_folder import RunFolder
@@ -15,7 +14,6 @@ from unembed.corpora.text import find_files
 from unembed.errors import CorpusError, RunError, UsageError
 from unembed.recipes.small import prepare as prepare_small
 from unembed.recipes.start import train
-from unembed.recipes.tour import prepare as prepare_tour
 from unembed.training.config import parse_setting
 
 FEW = {"steps": 2, "context_length": 8, "batch_size": 2, "eval_every": 2}
@@ -145,24 +143,3 @@ def test_bits_per_byte_stand_beside_the_loss(text, tmp_path):
     outcome = begin(text, tmp_path / "run")
     # the last tenth is 80 tokens, a character each, and 100 bytes
     assert outcome.val_bits_per_byte == pytest.approx(outcome.val_loss_nats / math.log(2) * 80 / 100)
-
-
-def test_a_run_records_what_its_texts_begin_after(text, tmp_path):
-    """One document: a line break, since its end token stands in the held-out part alone. Several: the end token."""
-    begin(text, tmp_path / "one")
-    tokenizer = unembed.load(tmp_path / "one").tokenizer
-    assert open_run(tmp_path / "one").description["start_ids"] == list(tokenizer.encode("\n").ids)
-    rows = tmp_path / "rows.csv"
-    rows.write_text("say\n" + "to be or not to be\n" * 40)
-    train([rows], recipe_name="nanogpt-cpu", out=tmp_path / "many", settings=FEW, reading=Reading(column="say"))
-    model = unembed.load(tmp_path / "many")
-    assert open_run(tmp_path / "many").description["start_ids"] == [model.tokenizer.end_id]
-    assert unembed.generate(model, tokens=1).values["prompt_ids"] == [model.tokenizer.end_id]
-    text.write_text("acgt" * 200)
-    begin(text, tmp_path / "dna")
-    assert "start_ids" not in open_run(tmp_path / "dna").description, "no line break: the data is asked"
-
-
-def test_the_tour_begins_after_the_end_of_a_sentence():
-    made = prepare_tour([], Reading(), {"language": "es"})
-    assert [made.tokenizer.token_text(i) for i in made.start_ids] == ["."]

@@ -6,6 +6,7 @@ the same for tensors.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -32,7 +33,8 @@ REQUIRED = _Required()
 class ConfigReader:
     """One object of a config, read key by key. Every reading method counts its key as used; `finish` settles the account.
 
-    A value that is absent, or null where the default is given as None, gives the default; a wrong type stops the load.
+    A value that is absent or null gives the default; a wrong type stops the load. `held` lists the keys that only one value
+    is accepted for: key, values, reason.
     """
 
     def __init__(self, config: Mapping[str, Any], *, family: str, where: str, prefix: str = "") -> None:
@@ -42,6 +44,7 @@ class ConfigReader:
         self._prefix = prefix
         self._used: set[str] = set()
         self._excused: list[Excused] = []
+        self.held: list[tuple[str, str, str]] = []
         self._groups: list[ConfigReader] = []
 
     def __contains__(self, key: str) -> bool:
@@ -50,13 +53,23 @@ class ConfigReader:
     def __iter__(self) -> Iterator[str]:
         return iter(self._config)
 
-    def integer(self, key: str, default: Any = REQUIRED) -> Any:
-        """A whole number above 0 (JSON's 8.0 is none), or the default. Raises: CheckpointError."""
+    def integer(self, key: str, default: Any = REQUIRED, *, least: int = 1) -> Any:
+        """A whole number of at least `least` (JSON's 8.0 is none), or the default. Raises: CheckpointError."""
         value = self._take(key, default)
         if value is default:
             return value
-        if type(value) is not int or not 0 < value < 2**63:
-            raise self.error(f"{self._prefix}{key} is {_short(value)}, expected a whole number above 0")
+        if type(value) is not int or not least <= value < 2**63:
+            raise self.error(f"{self._prefix}{key} is {_short(value)}, expected a whole number above {least - 1}")
+        return value
+
+    def integer_or_null(self, key: str) -> int | None:
+        """A whole number above 0, or null; the key must be there, since programs disagree about what its absence means.
+
+        Raises: CheckpointError.
+        """
+        if key not in self._config:
+            raise self.error(f"{self._prefix}{key} is missing. The config must give a number, or null for none.")
+        value: int | None = self.integer(key, None)
         return value
 
     def number(self, key: str, default: Any = REQUIRED) -> Any:
@@ -108,6 +121,7 @@ class ConfigReader:
         Raises: CheckpointError.
         """
         value = self._take(key, None)
+        self.held.append((self._prefix + key, " or ".join(map(_short, allowed)) or "absent", reason))
         if value is not None and not any(type(value) is type(one) and value == one for one in allowed):
             expected = " or ".join(map(_short, allowed)) or "that it is absent"
             raise self.error(f"{self._prefix}{key} is {_short(value)}, expected {expected}: {reason}")
@@ -120,6 +134,11 @@ class ConfigReader:
             if key in self._config and key not in self._used:
                 self._used.add(key)
                 self._excused.append(Excused(self._prefix + key, reason))
+
+    def written_before(self, *version: int) -> bool:
+        """True when the config says that a release of transformers before `version` wrote it. Counts no key as used."""
+        found = re.match(r"(\d+)\.(\d+)", str(self._config.get("transformers_version")))
+        return found is not None and tuple(map(int, found.groups())) < version
 
     def finish(self) -> list[Excused]:
         """Settles the account of this object and those inside it. Raises: CheckpointError naming every key that is left."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.encode import encode_tensors
 from unembed.checkpoints.families import FAMILIES
-from unembed.checkpoints.families.base import Family
+from unembed.checkpoints.families.base import Family, read_spec
 from unembed.checkpoints.files import DISK, FileLayer, write_file
 from unembed.checkpoints.huggingface import CONFIG, INDEX, WEIGHTS
 from unembed.checkpoints.rules import to_theirs
@@ -98,7 +98,7 @@ def why_not(family: Family, spec: TransformerSpec) -> str | None:
     """What a family cannot say of a spec, or None if it says all of it."""
     try:
         config = family.write(spec)
-        back = family.read(ConfigReader(json.loads(json.dumps(config)), family=family.name, where="export"))
+        back = read_spec(family, ConfigReader(json.loads(json.dumps(config)), family=family.name, where="export"))
     except (CheckpointError, SpecError, AttributeError, TypeError, KeyError) as error:
         # a writer may ask a spec for a part that another shape does not have
         return f"has no {error}" if isinstance(error, AttributeError) else str(error).removeprefix("export: ")[:80]
@@ -119,16 +119,18 @@ def first_difference(ours: Any, theirs: Any, path: str = "") -> str | None:
     return next(filter(None, found), None)
 
 
+# Config classes have ids of their own for these, which a smaller vocabulary may lack; transformers warns of them.
+_NO_IDS = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+
+
 def config_of(family: Family, spec: TransformerSpec, dtype: str) -> dict[str, Any]:
     """The whole config.json of a spec in a family."""
     return {
         "architectures": [family.architecture],
         "model_type": family.model_types[0],
+        **_NO_IDS,
         **family.write(spec),
         TIE_KEY: spec.ties_embeddings,
-        # said even where there is none: the defaults of transformers' classes are ids of other vocabularies
-        "bos_token_id": None,
-        "eos_token_id": None,
         "dtype": dtype,
     }
 
@@ -146,9 +148,10 @@ def write_huggingface(
     Raises: CheckpointError, ResourceError when a file cannot be written.
     """
     spec = model.spec
+    repeats = [one for one in family.duplicates if one.is_written_if_untied and not spec.ties_embeddings]
     tensors = {
         name: tensor.contiguous()
-        for name, tensor in to_theirs(family.rules(spec), dict(model.named_parameters())).items()
+        for name, tensor in to_theirs(family.rules(spec), dict(model.named_parameters()), repeats).items()
     }
     kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()})
     shards = split(tensors, shard_bytes)

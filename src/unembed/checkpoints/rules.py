@@ -8,7 +8,7 @@ families/llama.py, the simplest list.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from jaxtyping import Float
@@ -146,10 +146,14 @@ class Ignored(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """A stored tensor that repeats another one; it may be absent, and stops the load where it differs."""
+    """A stored tensor that repeats another one; it may be absent, and stops the load where it differs.
+
+    Some programs expect it in files of untied models; then it is written there.
+    """
 
     theirs: str
     original: str
+    is_written_if_untied: bool = False
 
 
 def to_ours(
@@ -161,17 +165,20 @@ def to_ours(
     where: str,
     ignored: Sequence[Ignored] = (),
     duplicates: Sequence[Duplicate] = (),
+    passed_over: Sequence[str] = (),
 ) -> tuple[dict[str, Tensor], list[Excused]]:
     """Translates a file's tensors into ours, using each once. `shapes` are those that the spec implies.
 
-    Gives ours by name, and what was excused. Raises: CheckpointError listing what is missing, left over or of another shape.
+    `passed_over` names surplus tensors that the caller wants left out. Gives ours by name, and what was excused.
+    Raises: CheckpointError listing what is missing, left over or of another shape, or a name of `passed_over` that is no
+    surplus tensor.
     """
     used = list(rules)
     left = dict.fromkeys(stored)
     for rule in used:
         left.pop(rule.theirs, None)
     repeated = _check_duplicates(duplicates, stored, left, family, where)
-    excused = [*repeated, *_excuse(left, ignored)]
+    excused = [*repeated, *_excuse(left, ignored), *_pass_over(left, passed_over, stored, f"{where}: {family}")]
     missing = [rule.theirs for rule in used if rule.theirs not in stored]
     if missing or left:
         raise CheckpointError(f"{where}: {family}: {_unaccounted(missing, list(left), stored, family)}")
@@ -189,24 +196,12 @@ def to_ours(
     return made, excused
 
 
-def to_theirs(rules: Iterable[Rule], weights: Mapping[str, Tensor]) -> dict[str, Float[Tensor, "*axes"]]:
+def to_theirs(
+    rules: Iterable[Rule], weights: Mapping[str, Tensor], repeats: Iterable[Duplicate] = ()
+) -> dict[str, Float[Tensor, "*axes"]]:
     """The file's tensors by name, from ours: what `to_ours` undoes. The values are detached; some are views."""
-    return {rule.theirs: rule.write([weights[name].detach() for name in rule.ours]) for rule in rules}
-
-
-def with_prefix(stored: Mapping[str, Any], prefix: str, known: Iterable[str], *, where: str) -> dict[str, Any]:
-    """Gives names that lack a family's prefix their full form: `h.0...` of a base model's file becomes `transformer.h.0...`.
-
-    Raises: CheckpointError if a file holds a tensor under both names.
-    """
-    full = set(known)
-    named: dict[str, Any] = {}
-    for name, value in stored.items():
-        whole = prefix + name if name not in full and prefix + name in full else name
-        if whole in named:
-            raise CheckpointError(f"{where}: holds {short(whole)} twice, with and without {prefix!r}; keep one of them")
-        named[whole] = value
-    return named
+    stored = {rule.theirs: rule.write([weights[name].detach() for name in rule.ours]) for rule in rules}
+    return stored | {one.theirs: stored[one.original].clone() for one in repeats}
 
 
 def _check_duplicates(
@@ -237,6 +232,15 @@ def _excuse(left: dict[str, None], ignored: Sequence[Ignored]) -> list[Excused]:
     return excused
 
 
+def _pass_over(left: dict[str, None], names: Sequence[str], stored: Mapping[str, Tensor], where: str) -> list[Excused]:
+    for name in names:
+        if name not in left:
+            why = "the model needs it or passes over it already" if name in stored else "the file holds no such tensor"
+            raise CheckpointError(f"{where}: tensor {short(name)} was to be ignored, but {why}. Leave that name out.")
+        del left[name]
+    return [Excused(name, "ignored because the caller said so") for name in names]
+
+
 def _unaccounted(missing: list[str], left: list[str], stored: Mapping[str, Tensor], family: str) -> str:
     problems = []
     if missing:
@@ -248,7 +252,8 @@ def _unaccounted(missing: list[str], left: list[str], stored: Mapping[str, Tenso
         names = [f"{short(name)} {str(stored[name].dtype)[6:]}{list(stored[name].shape)}" for name in left]
         problems.append(
             f"{len(left)} source {'tensor has' if len(left) == 1 else 'tensors have'} no rule: {listed(names)}. Map "
-            f"{'it' if len(left) == 1 else 'them'} in families/{family}.py, or list under IGNORED with a reason."
+            f"{'it' if len(left) == 1 else 'them'} in families/{family}.py, list under IGNORED with a reason, or have "
+            f"{'it' if len(left) == 1 else 'them'} ignored by name."
         )
     return "\n".join(problems)
 

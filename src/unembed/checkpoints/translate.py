@@ -5,15 +5,16 @@ mapped tensors, so nothing is held twice and nothing stays at a random value. Th
 back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from unembed.checkpoints.accounting import ConfigReader, Excused
-from unembed.checkpoints.families.base import Family
-from unembed.checkpoints.rules import to_ours, with_prefix
+from unembed.checkpoints.families.base import Family, read_spec
+from unembed.checkpoints.names import with_one_spelling
+from unembed.checkpoints.rules import to_ours
 from unembed.checkpoints.safetensors import clean_names
 from unembed.checkpoints.tie import TieDecision, decide_tie
 from unembed.model import counts
@@ -76,18 +77,19 @@ def describe(source: Source) -> Described:
     family = source.family
     config = ConfigReader(source.config, family=family.name, where=source.where)
     flag = config.flag(TIE_KEY, None)
-    untied = family.read(config)
+    untied = read_spec(family, config)
     excused = config.finish()
+    check(untied)
     known = [rule.theirs for rule in family.rules(with_tying(untied, False))]
-    tensors = with_prefix(_clean(source.tensors), family.prefix, known, where=source.where)
+    tensors = with_one_spelling(clean_names(source.tensors), family.prefix, family.renamed, known, where=source.where)
     tie = decide_tie(
         flag, family.ties_by_default, family.embed, family.head, tensors, family=family.name, where=source.where
     )
     return Described(check(with_tying(untied, tie.tied)), tie, tensors, excused)
 
 
-def translate(source: Source, *, dtype: Dtype = None) -> Transformer:
-    """The model of a source, with `load_report` set.
+def translate(source: Source, *, dtype: Dtype = None, ignore: Sequence[str] = ()) -> Transformer:
+    """The model of a source, with `load_report` set. `ignore` names surplus tensors to be left out; none is otherwise.
 
     dtype None widens half-precision files to float32, which is exact, since products in half precision are not; "file"
     keeps the file's types. Raises: CheckpointError, SpecError.
@@ -105,6 +107,7 @@ def translate(source: Source, *, dtype: Dtype = None) -> Transformer:
         where=source.where,
         ignored=family.ignored,
         duplicates=family.duplicates,
+        passed_over=ignore,
     )
     file_dtypes: dict[str, int] = {}
     for name in tensors:
@@ -128,10 +131,6 @@ def translate(source: Source, *, dtype: Dtype = None) -> Transformer:
         warnings=(f"{source.where}: {tie.reason}",) if tie.is_surprising else (),
     )
     return model
-
-
-def _clean(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return clean_names(tensors)
 
 
 def as_dtype(tensor: Tensor, dtype: Dtype) -> Tensor:

@@ -147,7 +147,6 @@ def _one(
 
     loaded = load(model)
     writing = Writing(loaded, prompt, stops=stops)
-    _tell_unknown(loaded, [prompt], quiet)
     is_live = output_format == "table"
     # a terminal is shown no control characters that a model made up; a pipe gets the text itself
     clean = _for_a_terminal if sys.stdout.isatty() else str
@@ -177,7 +176,6 @@ def _many(
 
     loaded = load(model)
     writings = [Writing(loaded, prompt, stops=stops) for prompt, _ in requests]
-    _tell_unknown(loaded, [prompt for prompt, _ in requests], quiet)
     write_all(loaded, writings, seeds=[seed for _, seed in requests], **options)
     # people read texts; programs get the ids too
     columns = ("seed", "stopped", "prompt", "text") if output_format == "table" else None
@@ -202,18 +200,8 @@ def _look(
 
     loaded = load(model)
     writing = Writing(loaded, prompt, stops=stops)
-    _tell_unknown(loaded, [prompt], quiet)
     write_result(look(loaded, writing, n_top=n_top, seed=seed, **options), output_format)
     _tell(loaded, [writing], quiet)
-
-
-def _tell_unknown(model: "Transformer", prompts: list[str], quiet: bool) -> None:
-    """What of the prompts the model reads as unknown, which nobody would see otherwise."""
-    from unembed.tokenizers.base import unknown_note
-
-    for prompt in prompts:
-        if model.tokenizer and (note := unknown_note(model.tokenizer, prompt, model.tokenizer.encode(prompt))):
-            say(f"prompt {prompt!r}: {note}", quiet=quiet)
 
 
 def _tell(model: "Transformer", writings: "list[Writing]", quiet: bool) -> None:

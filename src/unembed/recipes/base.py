@@ -25,8 +25,7 @@ class Prepared:
 
     `write_shards` writes the token ids into a folder and opens it; `data` describes their source for run.json; `floors`
     are losses in nats that no model can go below, where they are known; `notes` are sentences for the user; `sample_prompt` is
-    what a sample on the way begins with, where the recipe knows better than the tokenizer. `start_ids` is what a text
-    without a prompt begins after, something that the data holds; where it is empty, the data is asked (start_ids.py).
+    what a sample on the way begins with, where the recipe knows better than the tokenizer.
     """
 
     config: RunConfig
@@ -36,7 +35,6 @@ class Prepared:
     floors: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     sample_prompt: str = ""
-    start_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,15 +57,6 @@ class Survey:
         """Every character a token; documents are kept apart by an end token, a single text has nothing to be kept from."""
         return CharacterTokenizer.from_text("".join(sorted(self.alphabet)), has_end=self.report.n_documents > 1)
 
-    def start_ids(self, tokenizer: Tokenizer) -> tuple[int, ...]:
-        """What stands before a text: the end of the document before, where there are several; in a single one a line break.
-
-        A single document is closed by an end token in the held-out part alone, so nothing is learnt of what follows it.
-        """
-        if self.report.n_documents > 1:
-            return () if tokenizer.end_id is None else (tokenizer.end_id,)
-        return tuple(tokenizer.encode("\n").ids) if "\n" in self.alphabet else ()
-
     def prepared(self, config: RunConfig, tokenizer: Tokenizer, notes: Sequence[str]) -> Prepared:
         """The run on this data, its notes after the reader's own: what was read comes before what was made of it."""
         report, options = self.report, self.reader.options
@@ -87,7 +76,6 @@ class Survey:
                 "reading": msgspec.to_builtins(options),
             },
             notes=(*report.notes(options), *notes),
-            start_ids=self.start_ids(tokenizer),
         )
 
 

@@ -19,7 +19,6 @@ import torch
 from unembed.checkpoints.files import explaining
 from unembed.checkpoints.load import CONFIG_KEY, TOKENIZER, open_run
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
-from unembed.checkpoints.start_ids import START_IDS, start_ids
 from unembed.corpora.reading import Reading, reading_of
 from unembed.corpora.shards import TokenShards
 from unembed.errors import RunError, UsageError
@@ -74,7 +73,7 @@ def train(
         shards = TokenShards.open(run.path / DATA)
         tokenizer = _tokenizer_of(run, shards)
         model = build(config.model, config.init, seed=config.seed).to(device)
-        model.tokenizer, model.start_ids = tokenizer, start_ids(run, tokenizer)
+        model.tokenizer = tokenizer
         sampler = _sampler(run, config, tokenizer, shards)
         with ExitStack() as watching:
             trainer = Trainer(model, config, shards.train, shards.val, run=run, observers=observers, sampler=sampler)
@@ -124,7 +123,6 @@ def _begin(
         "data": dict(prepared.data),
         "floors": dict(prepared.floors),
         PROMPT_KEY: prepared.sample_prompt,
-        **({START_IDS: list(prepared.start_ids)} if prepared.start_ids else {}),
         "versions": versions(),
         "command": command,
     }

@@ -61,7 +61,6 @@ def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) 
             f"no model of this context can reach a loss below {floor:.4f} nats",
         ),
         sample_prompt=".",  # the end of the sentence before
-        start_ids=tokenizer.encode(".").ids,  # the words are one stream: no end token stands between them
     )
 
 

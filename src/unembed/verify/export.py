@@ -9,7 +9,8 @@ from unembed.checkpoints import huggingface
 from unembed.checkpoints.encode import encode_tensors
 from unembed.checkpoints.export import family_for, write_huggingface
 from unembed.checkpoints.load import open_source
-from unembed.checkpoints.rules import to_theirs, with_prefix
+from unembed.checkpoints.names import with_one_spelling
+from unembed.checkpoints.rules import to_theirs
 from unembed.checkpoints.safetensors import read_tensors
 from unembed.checkpoints.translate import translate
 from unembed.errors import SpecError
@@ -48,7 +49,7 @@ def _changed_from_source(subject: Subject) -> list[str]:
     written = to_theirs(family.rules(spec), dict(subject.model.named_parameters()))
     # mapped afresh: the model's parameters are the memory of the first reading, and would agree with themselves
     again = open_source(Path(subject.source.where)) or subject.source
-    stored = with_prefix(again.tensors, family.prefix, written, where=subject.name)
+    stored = with_one_spelling(again.tensors, family.prefix, family.renamed, written, where=subject.name)
     return [name for name in written if not _equal(written[name].to(stored[name].dtype), stored[name])]
 
 

@@ -1,9 +1,19 @@
 """The families of checkpoints that can be read and written, one line each; the files are in the order of this tuple."""
 
-from unembed.checkpoints.families import gpt2, llama
+from unembed.checkpoints.families import bert, gemma, gpt2, llama, mistral, neox, qwen, roberta, stablelm
 from unembed.checkpoints.families.base import Family
 
 FAMILIES: tuple[Family, ...] = (
     gpt2.FAMILY,
     llama.FAMILY,
+    mistral.FAMILY,
+    qwen.QWEN2,
+    qwen.QWEN3,
+    gemma.GEMMA1,
+    gemma.GEMMA2,
+    gemma.GEMMA3,
+    neox.FAMILY,
+    bert.FAMILY,
+    roberta.FAMILY,
+    stablelm.FAMILY,
 )

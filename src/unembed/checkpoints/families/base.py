@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from unembed.checkpoints.accounting import ConfigReader
+from unembed.checkpoints.names import Renamed
 from unembed.checkpoints.rules import Duplicate, Ignored, Rule
 from unembed.model.spec import Activation, TransformerSpec
 
@@ -58,6 +59,7 @@ COMMON_EXCUSES: Mapping[str, str] = {
     "problem_type": _CLASSIFIER,
     "classifier_dropout": _CLASSIFIER,
     "task_specific_params": _SAMPLING,
+    "gradient_checkpointing": "trades speed for memory in training",
     "chunk_size_feed_forward": "trades speed for memory; the result is the same",
 }
 
@@ -72,6 +74,10 @@ class Family(NamedTuple):
     rules           the rules for a spec; a tied one has none for the head's table
     prefix          what whole models put before the names of a base model
     embed, head     the file's names of the two tables
+    excuses         config keys that change no number of this family's models, beside those common to all
+    ignored         stored tensors that are no parameters
+    duplicates      stored tensors that repeat another one
+    renamed         older spellings of tensor names
     """
 
     name: str
@@ -84,15 +90,31 @@ class Family(NamedTuple):
     embed: str
     head: str
     prefix: str = ""
+    excuses: Mapping[str, str] = {}
     ignored: tuple[Ignored, ...] = ()
     duplicates: tuple[Duplicate, ...] = ()
+    renamed: tuple[Renamed, ...] = ()
 
 
-def common(config: ConfigReader) -> None:
-    """Settles the keys that any config.json may have. Raises: CheckpointError where one of them means another function."""
-    config.excuse(COMMON_EXCUSES)
+def read_spec(family: Family, config: ConfigReader) -> TransformerSpec:
+    """The spec of a config, with the keys settled that any config.json may have. The account is not closed yet.
+
+    Raises: CheckpointError where a key that most configs lack would mean another function.
+    """
+    spec = family.read(config)
     config.only("is_encoder_decoder", False, reason="a decoder that reads an encoder is another model")
     config.only("add_cross_attention", False, reason="a decoder that reads an encoder is another model")
     config.only("quantization_config", reason="quantised weights of this kind are not read; ask for the plain ones")
     config.only("pruned_heads", {}, reason="heads were cut out of the tensors")
     config.only("tie_encoder_decoder", False, reason="there is no encoder")
+    config.excuse({**COMMON_EXCUSES, **family.excuses})
+    return spec
+
+
+def d_head_of(config: ConfigReader, d_model: int, n_heads: int) -> int:
+    """The width of a head where heads share the stream's width. Raises: CheckpointError if they cannot."""
+    if d_model % n_heads:
+        raise config.error(
+            f"hidden_size is {d_model}, which {n_heads} heads (num_attention_heads) cannot share equally"
+        )
+    return d_model // n_heads

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from unembed.checkpoints.accounting import ConfigReader
-from unembed.checkpoints.families.base import ACTIVATION_NAMES, ACTIVATIONS, Family, common
+from unembed.checkpoints.families.base import ACTIVATION_NAMES, ACTIVATIONS, Family
 from unembed.checkpoints.rules import Ignored, Rule, Same, Stacked, Transposed
 from unembed.model.presets.row import EVERY_BIAS, attention, embedding, head
 from unembed.model.spec import Block, Causal, LayerNorm, Learned, PlainMlp, Serial, TransformerSpec
@@ -34,8 +34,6 @@ IGNORED = (
 
 def read(config: ConfigReader) -> TransformerSpec:
     """The spec of a GPT-2 config. Raises: CheckpointError."""
-    common(config)
-    config.excuse(EXCUSES)
     d_model, n_heads, n_layers = config.integer("n_embd"), config.integer("n_head"), config.integer("n_layer")
     context_length = config.integer("n_positions")
     config.only("n_ctx", context_length, reason="an older name of n_positions")
@@ -130,5 +128,6 @@ FAMILY = Family(
     embed="transformer.wte.weight",
     head="lm_head.weight",
     prefix="transformer.",
+    excuses=EXCUSES,
     ignored=IGNORED,
 )

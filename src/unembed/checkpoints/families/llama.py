@@ -5,17 +5,23 @@ configuration_llama.py. The defaults of a config class are no guide (eps 1e-6 th
 number must stand in the file. The next file to read is rope.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from unembed.checkpoints.accounting import ConfigReader
-from unembed.checkpoints.families.base import ACTIVATION_NAMES, ACTIVATIONS, Family, common
+from unembed.checkpoints.families.base import ACTIVATION_NAMES, ACTIVATIONS, Family, d_head_of
 from unembed.checkpoints.families.rope import read_rope, write_rope
+from unembed.checkpoints.families.windows import Windows, no_windows
 from unembed.checkpoints.rules import Ignored, Rule, Same
 from unembed.model.presets.row import EVERY_BIAS, Bias, attention, embedding, head
 from unembed.model.spec import Block, Causal, GatedMlp, RmsNorm, Rotary, Serial, TransformerSpec
 
 LAYER = "model.layers.{}."
+EXCUSES = {
+    "is_llama_config": "says what model_type says",
+    "max_sequence_length": "an older name of max_position_embeddings, which is there too",
+    "transformers.js_config": "settings of another program",
+}
 IGNORED = (Ignored(r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq", "recomputed from theta"),)
 
 
@@ -23,7 +29,10 @@ def read(config: ConfigReader) -> TransformerSpec:
     """The spec of a Llama config. Raises: CheckpointError."""
     biases = EVERY_BIAS if config.flag("attention_bias", False) else ()
     config.only("pretraining_tp", 1, reason="it splits the same products into slices")
-    return decoder(config, biases=biases, has_mlp_bias=config.flag("mlp_bias", False))
+    config.only("rope_interleaved", False, reason="it pairs neighbours; the files of this format pair halves")
+    # Llama 2's own files are older than the key, and a constant stood in the code
+    unsaid = 10_000.0 if config.written_before(4, 33) else None
+    return decoder(config, biases=biases, has_mlp_bias=config.flag("mlp_bias", False), unsaid_theta=unsaid)
 
 
 def decoder(
@@ -32,21 +41,21 @@ def decoder(
     biases: tuple[Bias, ...] = (),
     has_mlp_bias: bool = False,
     norms_qk: bool = False,
-    windows: tuple[int | None, ...] | None = None,
+    windows: Callable[[ConfigReader, int], Windows] = no_windows,
+    unsaid_theta: float | None = None,
 ) -> TransformerSpec:
-    """The decoder that Llama, Mistral and Qwen share; `windows` gives one for each layer, or None for none at all."""
-    common(config)
+    """The decoder that Llama, Mistral and Qwen share; `windows` reads one for each of so many layers."""
     d_model, n_heads = config.integer("hidden_size"), config.integer("num_attention_heads")
     norm = RmsNorm(eps=config.number("rms_norm_eps"), gain="plain")
-    d_head = config.integer("head_dim", None) or d_model // n_heads
+    d_head = config.integer("head_dim", None) or d_head_of(config, d_model, n_heads)
     context_length, n_layers = config.integer("max_position_embeddings"), config.integer("num_hidden_layers")
-    position = read_rope(config, d_head=d_head, context_length=context_length)
+    position = read_rope(config, context_length=context_length, unsaid_theta=unsaid_theta)
     n_kv_heads = config.integer("num_key_value_heads", None) or n_heads
     activation = config.one_of("hidden_act", ACTIVATIONS)
     mlp = GatedMlp(d_mlp=config.integer("intermediate_size"), activation=activation, has_bias=has_mlp_bias)
-    kinds: dict[int | None, Block] = {}
-    for window in windows or (None,):
-        kinds[window] = Block(
+    by_layer = windows(config, n_layers)
+    kinds = {
+        window: Block(
             attention=attention(
                 n_heads,
                 d_head,
@@ -60,10 +69,12 @@ def decoder(
             norm=norm,
             residual=Serial(norm_at="pre"),
         )
+        for window in set(by_layer)
+    }
     return TransformerSpec(
         context_length=context_length,
         embedding=embedding(config.integer("vocab_size"), d_model),
-        blocks=tuple(kinds[window] for window in windows or (None,) * n_layers),
+        blocks=tuple(kinds[window] for window in by_layer),
         final_norm=norm,
         head=head(is_tied=False),
     )
@@ -143,5 +154,6 @@ FAMILY = Family(
     embed="model.embed_tokens.weight",
     head="lm_head.weight",
     prefix="model.",
+    excuses=EXCUSES,
     ignored=IGNORED,
 )

@@ -8,6 +8,7 @@ Source: transformers, modeling_rope_utils.py, `RotaryEmbeddingConfigMixin` and t
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from unembed.checkpoints.accounting import ConfigReader
@@ -18,27 +19,42 @@ _KINDS = {name: name for name in ("default", "linear", "dynamic", "llama3", "yar
 
 
 def read_rope(
-    config: ConfigReader, *, d_head: int, context_length: int, default_fraction: float = 1.0, fraction_key: str = ""
+    config: ConfigReader,
+    *,
+    context_length: int,
+    turns_part: bool = False,
+    older_theta: str = "rope_theta",
+    older_fraction: str = "partial_rotary_factor",
+    unsaid_theta: float | None = None,
 ) -> Rotary:
-    """The rotary spec of a config that has one kind of positions. `fraction_key` is the older name of the turned share.
+    """The rotary spec of a config that has one kind of positions. `older_...` are a family's first names of the two numbers.
+
+    turns_part    the family turns a share of each head; the others turn all of it, whatever a file says, so it must say 1
+    unsaid_theta  what a file means that has no theta because it was written before the key existed
 
     Raises: CheckpointError for an unknown kind, a missing theta, or numbers that contradict each other.
     """
     new, old = config.group("rope_parameters"), config.group("rope_scaling")
-    theta, fraction = config.number("rope_theta", None), None
-    for key in filter(None, ("partial_rotary_factor", fraction_key)):
-        fraction = config.number(key, None) or fraction
     if new is not None and old is not None:
         raise config.error("gives both rope_parameters and rope_scaling; which of the two holds cannot be told")
-    inner = new or old
-    scaling = None
-    if inner is not None:
-        theta = _agreed(config, "rope_theta", theta, inner.number("rope_theta", None))
-        fraction = _agreed(config, "partial_rotary_factor", fraction, inner.number("partial_rotary_factor", None))
-        scaling = read_scaling(inner, context_length)
-    if theta is None:
+    groups = [group for group in (new, old) if group is not None]
+    theta = _agreed(config, groups, "rope_theta", older_theta)
+    fraction = _agreed(config, groups, "partial_rotary_factor", older_fraction) if turns_part else 1.0
+    if theta is None and unsaid_theta is None:
         raise config.error("rope_theta is missing. The config must give it; theta decides every angle.")
-    return rotary(theta=theta, fraction=default_fraction if fraction is None else fraction, scaling=scaling)
+    if fraction is None:
+        raise config.error(f"{older_fraction} is missing. The config must give the share of a head that turns.")
+    if not turns_part:
+        for reader in (config, *groups):
+            reader.only("partial_rotary_factor", 1.0, 1, reason="this family turns whole heads")
+    scaling = read_scaling(groups[0], context_length) if groups else None
+    return rotary(theta=theta or unsaid_theta or 0.0, fraction=fraction, scaling=scaling)
+
+
+def read_rope_group(rope: ConfigReader, context_length: int) -> Rotary:
+    """The rotary spec of one rope object that holds everything, as Gemma 3 has one for each kind of layer."""
+    rope.only("partial_rotary_factor", 1.0, 1, reason="this family turns whole heads")
+    return rotary(theta=rope.number("rope_theta"), scaling=read_scaling(rope, context_length))
 
 
 def rotary(*, theta: float, fraction: float = 1.0, scaling: Scaling | None = None) -> Rotary:
@@ -59,7 +75,12 @@ def read_scaling(rope: ConfigReader, context_length: int) -> Scaling | None:
             rope.excuse({"original_max_position_embeddings": "linear scaling does not look at it"})
             return LinearScaling(factor=rope.number("factor"))
         case "dynamic":
-            return DynamicScaling(factor=rope.number("factor"), original_context=original or context_length)
+            if original not in (None, context_length):
+                raise rope.error(
+                    f"original_max_position_embeddings is {original}, but dynamic scaling grows from "
+                    f"max_position_embeddings, {context_length}; programs disagree about which of the two holds"
+                )
+            return DynamicScaling(factor=rope.number("factor"), original_context=context_length)
         case "llama3":
             if original is None:
                 raise rope.error("original_max_position_embeddings is missing; llama3 scaling needs it")
@@ -76,18 +97,18 @@ def read_scaling(rope: ConfigReader, context_length: int) -> Scaling | None:
             return None
 
 
-def write_rope(position: Rotary) -> dict[str, Any]:
-    """The `rope_parameters` of a rotary spec."""
+def write_rope(position: Rotary, *, turns_part: bool = False) -> dict[str, Any]:
+    """The `rope_parameters` of a rotary spec; a family that turns whole heads does not name the share."""
     made: dict[str, Any] = {"rope_theta": position.theta}
-    if position.fraction != 1.0:
+    if turns_part:
         made["partial_rotary_factor"] = position.fraction
     match position.scaling:
         case None:
             return made | {"rope_type": "default"}
         case LinearScaling(factor=factor):
             return made | {"rope_type": "linear", "factor": factor}
-        case DynamicScaling(factor=factor, original_context=original):
-            return made | {"rope_type": "dynamic", "factor": factor, "original_max_position_embeddings": original}
+        case DynamicScaling(factor=factor):
+            return made | {"rope_type": "dynamic", "factor": factor}
         case Llama3Scaling() as scaling:
             return made | {
                 "rope_type": "llama3",
@@ -129,7 +150,11 @@ def _yarn(rope: ConfigReader, original: int) -> YarnScaling:
     )
 
 
-def _agreed(config: ConfigReader, name: str, outer: float | None, inner: float | None) -> float | None:
-    if outer is not None and inner is not None and outer != inner:
-        raise config.error(f"{name} is {outer} in the config and {inner} inside its rope object; they must agree")
-    return inner if outer is None else outer
+def _agreed(config: ConfigReader, groups: Sequence[ConfigReader], key: str, older: str) -> float | None:
+    """A number that may stand in the config, under an older name too, and inside its rope object; None if nowhere."""
+    found = {name: config.number(name, None) for name in dict.fromkeys((key, older))}
+    found |= {f"{key} inside the rope object": group.number(key, None) for group in groups}
+    given = {name: value for name, value in found.items() if value is not None}
+    if len(set(given.values())) > 1:
+        raise config.error(f"{' and '.join(f'{name} = {value}' for name, value in given.items())}: they must agree")
+    return next(iter(given.values()), None)
