@@ -202,6 +202,14 @@ class Page:
                 raise TimeoutError(f"a picture was not drawn in {PATIENCE_SECONDS:.0f} s")
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
 
+    def until(self, condition: str) -> None:
+        """Waits until a script's value is true: after a change that the page notices in its own time."""
+        ends = time.monotonic() + PATIENCE_SECONDS
+        while not self.run(condition):
+            if time.monotonic() > ends:
+                raise TimeoutError(f"not within {PATIENCE_SECONDS:.0f} s: {condition}")
+            time.sleep(0.05)
+
     def set_width(self, width: int, height: int = 900) -> None:
         """Gives the page another width in CSS pixels."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}

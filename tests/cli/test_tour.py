@@ -23,11 +23,11 @@ def next_commands(err):
 @pytest.fixture
 def short(monkeypatch):
     """The tour on a twentieth of its text, with an exam of 30 questions."""
-    from unembed import analyses
     from unembed.recipes import tour
+    from unembed.views import inside
 
     monkeypatch.setattr(tour, "N_WORDS", 20_000)
-    monkeypatch.setattr(analyses, "score_agreements", partial(analyses.score_agreements, n=30))
+    monkeypatch.setattr(inside, "score_agreements", partial(inside.score_agreements, n=30))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import os
 
 import pytest
 
-from unembed.analyses import RunView, loss
 from unembed.checkpoints.load import open_run
 from unembed.checkpoints.run_folder import RunFolder
 from unembed.corpora.reading import Reading
@@ -15,6 +14,8 @@ from unembed.errors import CorpusError, RunError, UsageError
 from unembed.recipes.small import prepare as prepare_small
 from unembed.recipes.start import train
 from unembed.training.config import parse_setting
+from unembed.views.progress import loss
+from unembed.views.run import RunView
 
 FEW = {"steps": 2, "context_length": 8, "batch_size": 2, "eval_every": 2}
 

@@ -77,16 +77,15 @@ def test_the_scheme_and_the_width_may_change_while_it_is_open(browser, folder):
     ink = "getComputedStyle(document.querySelector('#chart-3 .mark-text.role-axis-label text')).fill"
     width = "document.querySelector('#chart-1 svg').clientWidth"
     light, wide = page.run(ink), page.run(width)
+    there = f"document.querySelectorAll('.chart > svg').length === {len(CHARTS)}"
     page.set_scheme(True)
-    page.settle()
-    assert page.run(ink) != light
+    page.until(f"{there} && {ink} !== '{light}'")
     page.set_width(360)
+    page.until(f"{there} && {width} < {wide / 2}")
     page.settle()
-    assert page.run(width) < wide / 2
     assert_whole(page.facts())
     page.call("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
-    page.settle()
-    assert page.run(ink) == light, "paper is white in any scheme"
+    page.until(f"{there} && {ink} === '{light}'")  # paper is white in any scheme
     page.close()
 
 
@@ -125,6 +124,41 @@ def test_everything_can_be_reached_by_keyboard(browser, folder):
             page.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
         seen.add(page.run("(document.activeElement.className || document.activeElement.tagName) + ''"))
     assert {"skip", "A", "SUMMARY", "scroll"} <= seen
+    page.close()
+
+
+def press(page, key):
+    for kind in ("keyDown", "keyUp"):
+        page.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+    return page.run("document.querySelector('.said').textContent")
+
+
+def test_arrow_keys_go_from_cell_to_cell_and_tell_each(browser, folder):
+    """The grid's five layers stand under each other, eleven tokens beside each other; what is told is the table's row."""
+    page = browser.open(written(folder, "en"), width=360)
+    page.run("document.getElementById('chart-3').focus()")
+    first = press(page, "Home")
+    row = example.lens("en").tables["lens"].rows()[0]
+    assert f"Token: {row['token']}" in first
+    assert f"Layer: {row['layer']}" in first
+    assert "Layer: 1" in press(page, "ArrowUp")
+    assert "Layer: 2" in press(page, "ArrowUp")
+    right = press(page, "ArrowRight")
+    assert "Layer: 2" in right
+    assert f"Token: {example.TOKENS['en'][1]}" in right
+    for _ in range(20):
+        last = press(page, "ArrowRight")
+    assert "Layer: 2" in last, "the edge holds"
+    assert f"Token: {example.TOKENS['en'][-1]}" in last
+    seen = page.run(
+        "(() => { const m = document.querySelector('#chart-3 .at').getBoundingClientRect();"
+        " const b = document.querySelector('#chart-3').closest('.sideways').getBoundingClientRect();"
+        " return m.right <= b.right + 1 && m.left >= b.left - 1 && !document.querySelector('.tip').hidden; })()"
+    )
+    assert seen, "the cell is scrolled to, and its tip is open"
+    press(page, "Escape")
+    assert page.run("document.querySelectorAll('.at').length") == 0
+    assert page.facts().console_errors == ()
     page.close()
 
 

@@ -13,7 +13,7 @@ from unembed.catalogue import LANGUAGES
 from unembed.errors import UsageError
 from unembed.report import build
 from unembed.report import page as page_module
-from unembed.report.parts import MOST_TABLE_ROWS
+from unembed.report.tables import MOST_TABLE_ROWS
 from unembed.results import Picture, Result, Table
 from unembed.visible import visible
 

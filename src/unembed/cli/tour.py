@@ -31,13 +31,13 @@ def command(
     import os
 
     from unembed import catalogue
-    from unembed.analyses import RunView
     from unembed.cli.paths import next_free
     from unembed.cli.progress import Progress
     from unembed.recipes.start import train
     from unembed.report.write import analyse, write_report
     from unembed.results import Result
     from unembed.runtime import set_threads
+    from unembed.views.run import RunView
 
     began = time.perf_counter()
     language = catalogue.choose(lang, os.environ)

@@ -55,7 +55,7 @@ def lens_table(ids: Int[Tensor, "batch pos"], found: Numbers, texts: Sequence[st
         columns["text"] = [shown(row[0]) for row in best.tolist()]
         columns["probability"] = shares[:, 0]
         columns["top"] = [
-            ", ".join(f"{shown(i)} {share:.2f}" for i, share in zip(row, part, strict=True))
+            [[shown(i), share] for i, share in zip(row, part, strict=True)]
             for row, part in zip(best.tolist(), shares.tolist(), strict=True)
         ]
     return Table(

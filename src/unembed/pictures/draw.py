@@ -4,11 +4,11 @@ Before it: kinds.py, which draws one panel. What a page shows beside its picture
 folder to read.
 """
 
-import html
 from typing import Any
 
 from unembed import catalogue
 from unembed.pictures.kinds import Panel
+from unembed.pictures.markup import escaped
 from unembed.pictures.rows import Tables, caption, choice, panels
 from unembed.pictures.theme import Scheme, theme
 from unembed.results import Picture
@@ -54,5 +54,5 @@ def to_svg(spec: Spec, *, scheme: Scheme = "light", lang: str = "en") -> str:
     import vl_convert
 
     svg: str = vl_convert.vegalite_to_svg({**spec, "config": theme(scheme, lang)}, allowed_base_urls=[])
-    name = html.escape(str(spec.get("description", "")))
+    name = escaped(str(spec.get("description", "")))
     return svg.replace("<svg ", f'<svg role="img" aria-label="{name}" ', 1)

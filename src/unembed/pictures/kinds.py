@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 MOST_NAMES = 400
 MOST_GROUPS = 8  # as many as there are colours
 WIDTHS = {"lines": 640, "points": 420, "bars": 560}
-CELL_WIDTH, CELL_HEIGHT, BAR_HEIGHT = 78, 30, 34
+CELL_WIDTH, CELL_HEIGHT, BAR_HEIGHT = 76, 30, 34
+DIGIT = 8  # pixels of a digit of 12 px in the widest of the fonts
 _SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"]
 _DASHES = [[1, 0], [7, 4], [2, 3], [9, 3, 2, 3]]
 
@@ -54,7 +55,11 @@ class Panel:
             room = 0.1 * (max(heights) - min(heights) or 1.0)
             y_scale = alt.Scale(domain=[min(heights) - room, max(heights) + room / 2], nice=False)
         x_axis = alt.Axis(
-            grid=False, tickCount=7, tickMinStep=1 if self.table[p.x].dtype.kind in "iu" else alt.Undefined
+            grid=False,
+            tickCount=7,
+            tickMinStep=1 if self.table[p.x].dtype.kind in "iu" else alt.Undefined,
+            labelOverlap="greedy",
+            labelSeparation=10,
         )
         if self._largest(p.x) >= 1e5:
             x_axis.format = "~s"
@@ -86,7 +91,10 @@ class Panel:
             if n_rows > 1:
                 raise ValueError(f"picture {p.key}: {n_rows} rows of table {p.table} fall into one cell, x, y = {cell}")
         # The token is written over its column, but columns are told apart by position: a text repeats its tokens.
-        over = {row[p.x]: f"{row[p.x]} {row[p.x_text]}" if p.x_text else str(row[p.x]) for row in self.rows}
+        over = {
+            row[p.x]: f"{row[p.x]} {row[p.x_text]}" if p.x_text else choice(p.x, row[p.x], self.words)
+            for row in self.rows
+        }
         columns = [over[value] for value in _in_order(over)]
         shown = "slice(datum.label, indexof(datum.label, ' ') + 1)" if p.x_text else "datum.label"
         x_axis = alt.Axis(
@@ -99,7 +107,8 @@ class Panel:
         )
         x = alt.X(field="over", type="ordinal", sort=columns, axis=x_axis, title=self._title("x", p.x_text or p.x))
         upwards = _in_order(row[p.y] for row in self.rows)[::-1]
-        y_axis = alt.Axis(grid=False, labelColor=_color("ink"))
+        # Upright: a word of one syllable, as Korean has for a layer, cannot be read lying on its side.
+        y_axis = alt.Axis(grid=False, labelColor=_color("ink"), titleAngle=0, titleAlign="right", titlePadding=14)
         y = alt.Y(field=_field(p.y), type="ordinal", sort=upwards, axis=y_axis, title=self._title("y", p.y))
         rows = [{**row, "over": over[row[p.x]]} for row in self.rows]
         base = alt.Chart(alt.InlineData(values=rows)).encode(x=x, y=y, tooltip=self._tooltip())
@@ -113,7 +122,11 @@ class Panel:
             ink = alt.condition(is_strong, alt.value(_color("ink_on_strong")), ink)
         marks = [cells]
         if p.text:
-            texts = base.encode(text=alt.Text(field=_field(p.text), type="nominal"), color=ink)
+            # Numbers are written as the language writes them, short enough for a cell.
+            for row in rows:
+                told = row[p.text]
+                row["written"] = self.words.number(told, 3) if isinstance(told, int | float) else told
+            texts = base.encode(text=alt.Text(field="written", type="nominal"), color=ink)
             marks.append(texts.mark_text(fontSize=12, limit=CELL_WIDTH - 10))
         return alt.layer(*marks).properties(width=alt.Step(CELL_WIDTH), height=alt.Step(CELL_HEIGHT))
 
@@ -171,16 +184,19 @@ class Panel:
         totals: dict[str, float] = {}
         for row in self.rows:
             totals[row[p.y]] = totals.get(row[p.y], 0) + (row[p.x] or 0)
+        written = {name: number(p.x, n, self.words) for name, n in totals.items()}
+        told = [{p.y: name, p.x: n, "number": written[name]} for name, n in totals.items()]
         # Its number is written at each bar's end, so the scale needs no labels, but room for the longest.
-        ends = [min([0, *totals.values()]), 1.25 * max([*totals.values(), 1e-9])]
+        ends = [min([0, *totals.values()]), max([*totals.values(), 1e-9])]
+        room = 8 + DIGIT * max(map(len, written.values()), default=0)
+        to_room: Any = alt.ExprRef(expr=f"max(20, width - {room})")
         x_axis = alt.Axis(labels=False, grid=False)
-        x = self._scaled("x", p.x, axis=x_axis, scale=alt.Scale(domain=ends, nice=False))
+        x = self._scaled("x", p.x, axis=x_axis, scale=alt.Scale(domain=ends, nice=False, range=[0, to_room]))
         y_axis = alt.Axis(grid=False, labelColor=_color("ink"))
         y = alt.Y(field=_field(p.y), type="nominal", sort=list(totals), title=None, axis=y_axis)
         bars = alt.Chart(alt.InlineData(values=self.rows)).mark_bar(height=16).encode(x=x, y=y, tooltip=self._tooltip())
         if p.color and (domain := self._domain(p.color)):
             bars = bars.encode(color=self._named(alt.Color, p.color, scale=alt.Scale(domain=domain)))
-        told = [{p.y: name, p.x: n, "number": number(p.x, n, self.words)} for name, n in totals.items()]
         numbers = alt.Chart(alt.InlineData(values=told)).encode(x=x, y=y, text=alt.Text(field="number", type="nominal"))
         at_end = numbers.mark_text(align="left", dx=8, fontSize=12, color=_color("ink"))
         return alt.layer(bars, at_end).properties(width=WIDTHS["bars"], height=BAR_HEIGHT * max(1, len(totals)))

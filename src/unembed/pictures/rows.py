@@ -20,6 +20,9 @@ Tables = Mapping[str, Table]
 # Marks beyond these take longer to draw than to read; the table beside the picture has the other rows too.
 MOST_ROWS = {"lines": 2_000, "grid": 3_000, "points": 2_000, "bars": 60}
 
+# A vocabulary may hold texts of any length; nobody reads more than this in a cell, and a page has to stay small.
+MOST_LETTERS = 160
+
 _SHARES = frozenset({"share", "probability"})
 
 
@@ -40,13 +43,22 @@ def choice(column: str, value: object, words: Words) -> str:
 
     >>> choice("split", "val", catalogue.load("es")), choice("token", " a\\n", catalogue.load("es"))
     ('validación', '␣a\\\\n')
+    >>> choice("top", [["the", 0.5], [" a", 0.25]], catalogue.load("es"))
+    'the 50\\xa0%; ␣a 25\\xa0%'
     """
     plain = to_plain(value)
     if isinstance(plain, str):
-        return words.find(f"choice.{column}.{plain}") or visible(plain, marks_edges=True)
+        return words.find(f"choice.{column}.{plain}") or shorten(visible(plain, marks_edges=True), words)
     if plain is None:
         return words.text("page.none")
-    return words.number(plain) if isinstance(plain, int | float) else visible(str(plain))
+    if isinstance(plain, list):
+        return "; ".join(_item(column, item, words) for item in plain)
+    return words.number(plain) if isinstance(plain, int | float) else shorten(visible(str(plain)), words)
+
+
+def shorten(text: str, words: Words, most: int = MOST_LETTERS) -> str:
+    """A text that is not longer than so many characters, or its beginning and how many were left out."""
+    return text if len(text) <= most else words.text("page.cut", text=text[:most], n=len(text) - most)
 
 
 def number(column: str, value: float, words: Words) -> str:
@@ -56,7 +68,7 @@ def number(column: str, value: float, words: Words) -> str:
 
 def is_share(name: str) -> bool:
     """Whether a name promises a share of one: then it is written as a percentage, and shaded from 0 to 1."""
-    return name in _SHARES or name.startswith("explained_")
+    return name in _SHARES or name.startswith("explained_") or name.endswith("_share")
 
 
 def panels(picture: Picture, tables: Tables) -> list[Any]:
@@ -108,6 +120,15 @@ def _drawable(column: str, value: object, words: Words) -> Any:
     if isinstance(plain, int | float) and not isinstance(plain, bool):
         return plain if math.isfinite(plain) else None
     return choice(column, plain, words)
+
+
+def _item(column: str, item: Any, words: Words) -> str:
+    """One of the things in a list; a text with its share, as the lens has them, is a pair."""
+    match item:
+        case [str() as text, float() as share]:
+            return f"{choice(column, text, words)} {words.percent(share, 0)}"
+        case _:
+            return choice(column, item, words)
 
 
 def _thinned(keep: np.ndarray, colors: list[Any], most: int) -> np.ndarray:

@@ -1,8 +1,9 @@
 // Draws every picture of the page: once when it opens, again when the colour scheme or the width changes, and in light
-// colours on paper. The descriptions stand in the element "pictures"; nothing is fetched.
+// colours on paper. The descriptions stand in the element "pictures"; nothing is fetched. Each picture is one stop for the
+// keyboard: arrow keys go from mark to mark, Home and End to the first and the last, Escape leaves.
 (() => {
   "use strict";
-  const { themes, charts, not_drawn } = JSON.parse(document.getElementById("pictures").textContent);
+  const { themes, charts, not_drawn, keys } = JSON.parse(document.getElementById("pictures").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const paper = window.matchMedia("print");
   const drawn = new Map();
@@ -11,11 +12,14 @@
   const tip = document.createElement("div");
   tip.className = "tip";
   tip.hidden = true;
-  tip.setAttribute("aria-hidden", "true"); // the table under the picture says the same to a screen reader
-  document.body.append(tip);
+  tip.setAttribute("aria-hidden", "true"); // what is pointed at stands in the table; what the keys reach is said below
+  const said = document.createElement("div");
+  said.className = "said";
+  said.setAttribute("role", "status");
+  document.body.append(tip, said);
 
-  // All text goes in as text: a token is never markup.
-  function point(handler, event, item, value) {
+  // All text goes in as text: a token is never markup. `x` and `y` are where the tip may not cover.
+  function show(value, x, y) {
     if (value === null || value === undefined || value === "") {
       tip.hidden = true;
       return;
@@ -30,11 +34,87 @@
     }
     tip.replaceChildren(list);
     tip.hidden = false;
-    const touch = event.changedTouches ? event.changedTouches[0] : event;
     const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
-    const above = touch.clientY + 18 + tip.offsetHeight > window.innerHeight;
-    tip.style.left = Math.max(8, Math.min(touch.clientX + 14, room)) + "px";
-    tip.style.top = (above ? touch.clientY - tip.offsetHeight - 12 : touch.clientY + 18) + "px";
+    const above = y + 18 + tip.offsetHeight > window.innerHeight;
+    tip.style.left = Math.max(8, Math.min(x + 14, room)) + "px";
+    tip.style.top = (above ? y - tip.offsetHeight - 12 : y + 18) + "px";
+  }
+
+  function point(handler, event, item, value) {
+    const touch = event?.changedTouches ? event.changedTouches[0] : event; // none when a picture is taken down
+    if (!touch) tip.hidden = true;
+    else show(value, touch.clientX, touch.clientY);
+  }
+
+  // What has a tip of its own and is no text: cells, bars, points, and the unseen discs on a line.
+  function marks(box) {
+    return [...box.querySelectorAll(".mark-rect.role-mark > path, .mark-symbol.role-mark > path")]
+      .filter((mark) => mark.__data__ && mark.__data__.tooltip)
+      .map((mark) => {
+        const r = mark.getBoundingClientRect();
+        return { mark, x: r.left + r.width / 2, y: r.top + r.height / 2 };
+      });
+  }
+
+  const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
+  // The nearest mark in a direction; what lies aside counts thrice, so that rows and columns are kept.
+  function next(all, from, [dx, dy]) {
+    let best = null;
+    let least = Infinity;
+    for (const other of all) {
+      const along = (other.x - from.x) * dx + (other.y - from.y) * dy;
+      const aside = Math.abs((other.x - from.x) * dy) + Math.abs((other.y - from.y) * dx);
+      if (along > 0.5 && along + 3 * aside < least) {
+        least = along + 3 * aside;
+        best = other;
+      }
+    }
+    return best;
+  }
+
+  function leave(box) {
+    box.querySelectorAll(".at").forEach((mark) => mark.classList.remove("at"));
+    tip.hidden = true;
+  }
+
+  function tell(mark) {
+    const r = mark.getBoundingClientRect();
+    show(mark.__data__.tooltip, r.left + r.width / 2, r.bottom);
+  }
+
+  function go(box, { mark }) {
+    leave(box);
+    mark.classList.add("at");
+    mark.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
+    tell(mark);
+    said.textContent = Object.entries(mark.__data__.tooltip).map(([name, shown]) => name + ": " + shown).join(", ");
+  }
+
+  function press(event) {
+    const box = event.currentTarget;
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.key === "Escape") {
+      leave(box);
+      return;
+    }
+    if (!(event.key in ARROWS) && event.key !== "Home" && event.key !== "End") return;
+    const all = marks(box);
+    if (!all.length) return;
+    event.preventDefault();
+    const now = all.find(({ mark }) => mark.classList.contains("at"));
+    if (event.key === "Home" || event.key === "End") go(box, event.key === "Home" ? all[0] : all[all.length - 1]);
+    else if (!now) go(box, all[0]);
+    else go(box, next(all, now, ARROWS[event.key]) || now);
+  }
+
+  function takeKeyboard(box) {
+    if (box.tabIndex === 0) return;
+    box.tabIndex = 0;
+    box.setAttribute("role", "application");
+    box.setAttribute("aria-label", box.getAttribute("aria-label") + ", " + keys);
+    box.addEventListener("keydown", press);
+    box.addEventListener("blur", () => leave(box));
   }
 
   // The legend stands in columns as wide as its longest name; Vega does not break it by itself.
@@ -64,6 +144,9 @@
         tooltip: point,
         formatLocale: config.locale.number,
       });
+      // Its marks are reached through the box, and told one by one; read out all at once they would be noise.
+      box.querySelector("svg").setAttribute("aria-hidden", "true");
+      takeKeyboard(box);
       drawn.set(id, { width, picture });
     } catch (error) {
       box.textContent = not_drawn;
@@ -87,7 +170,12 @@
   paper.addEventListener("change", (event) => print(event.matches));
   window.addEventListener("beforeprint", () => print(true));
   window.addEventListener("afterprint", () => print(false));
-  window.addEventListener("scroll", () => (tip.hidden = true), { passive: true });
+  function follow() {
+    const mark = document.querySelector(".chart .at");
+    if (mark) tell(mark);
+    else tip.hidden = true;
+  }
+  window.addEventListener("scroll", follow, { passive: true });
 
   // Grids keep the size of their cells and scroll; all others are as wide as their box.
   const resized = new ResizeObserver((entries) => {

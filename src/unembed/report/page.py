@@ -10,12 +10,14 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from typing import Any
 
 from unembed import catalogue
 from unembed.catalogue import Words
-from unembed.pictures import PALETTES, theme
-from unembed.report.markup import Html, element, join, script_json
-from unembed.report.parts import Drawings, figure, notes, tables, tiles
+from unembed.pictures import PALETTES, choice, theme
+from unembed.pictures.markup import Html, element, escaped, join, script_json
+from unembed.report.parts import Drawings, figures, notes, tiles
+from unembed.report.tables import tables
 from unembed.results import Result, to_plain
 
 # Of the bundle's three names only this one works by itself: its `vega` and `vegaLite` are null.
@@ -23,13 +25,14 @@ _BUNDLE = "window.vegaEmbed = vegaEmbed;"
 
 
 def build(
-    *, title: str, sections: Sequence[tuple[str, Result]], lang: str, facts: Mapping[str, str], command: str
+    *, title: str, sections: Sequence[tuple[str, Result]], lang: str, facts: Mapping[str, Any], command: str
 ) -> str:
     """The whole page as text, to be written as UTF-8.
 
     Each section is a name and a Result: the catalogue's `section.<name>.title` and `.text`, the values, pictures and
     tables of the result, and its notes. A name that no catalogue knows goes by itself. The last section says how to make
-    the page again: `command` and `facts` (versions and data, by their names in the catalogue).
+    the page again: `command` and `facts` (versions and data, by their names in the catalogue; a value is written as the
+    language writes it, and `choice.<name>.<value>` is its word where there is one).
     Raises: UsageError if there is no such language.
     """
     words = catalogue.load(lang)
@@ -38,12 +41,12 @@ def build(
     bodies = [_section(key, name, result, words, drawings) for key, name, result in named]
     bodies.append(_reproduce(command, facts, words))
     links = [(key, _title(name, words)) for key, name, _ in named] + [("reproduce", _title("reproduce", words))]
-    verdict = _verdict([result for _, result in sections], words)
+    verdict = _verdict([result.values for _, result in sections], words)
     header = element(
         "header",
         element("p", "unembed", class_="brand"),
         element("h1", title),
-        *([element("p", verdict, class_="verdict")] if verdict else []),
+        *(element("p", sentence, class_="verdict") for sentence in verdict),
         element("p", words.text("page.lead"), class_="lead"),
         element("noscript", element("p", words.text("page.no_script"), class_="note")) if drawings.specs else Html(),
         class_="hero",
@@ -67,36 +70,48 @@ def _section(key: str, name: str, result: Result, words: Words, drawings: Drawin
         element("h2", _title(name, words), id=f"{key}-title"),
         *([element("p", text, class_="text")] if text else []),
         tiles(result.values, words),
-        *(figure(result, picture, words, drawings) for picture in result.pictures),
+        *figures(result, words, drawings),
         *tables(result, words),
         notes(result.notes, words),
     ]
     return element("section", join(parts), id=key, aria_labelledby=f"{key}-title")
 
 
-def _reproduce(command: str, facts: Mapping[str, str], words: Words) -> Html:
+def _reproduce(command: str, facts: Mapping[str, Any], words: Words) -> Html:
     rows = [
-        element("div", element("dt", words.name("fact", name)), element("dd", fact)) for name, fact in facts.items()
+        element("div", element("dt", words.find(f"fact.{name}") or name), element("dd", choice(name, fact, words)))
+        for name, fact in facts.items()
     ]
     parts = [
         element("h2", _title("reproduce", words), id="reproduce-title"),
         element("p", words.text("section.reproduce.text"), class_="text"),
         element("h3", words.text("page.command")),
-        element("pre", element("code", command), tabindex=0, role="group", aria_label=words.text("page.command")),
+        element(
+            "pre",
+            element("code", escaped(command, keeps_lines=True)),
+            tabindex=0,
+            role="group",
+            aria_label=words.text("page.command"),
+        ),
     ]
     if rows:
         parts += [element("h3", words.text("page.facts")), element("dl", *rows, class_="facts")]
     return element("section", join(parts), id="reproduce", aria_labelledby="reproduce-title")
 
 
-def _verdict(results: Sequence[Result], words: Words) -> str | None:
-    """How far above the floor the run has ended, in one sentence, where a result holds both numbers."""
-    for result in results:
-        loss, floor = (to_plain(result.values.get(name)) for name in ("val_loss_nats", "entropy_floor_nats"))
-        if isinstance(loss, int | float) and isinstance(floor, int | float) and floor > 0:
+def _verdict(found: Sequence[Mapping[str, Any]], words: Words) -> list[str]:
+    """How far above the floor the run has come, where a result holds both numbers; and when that was, if it was cut short."""
+    told: list[str] = []
+    for values in found:
+        loss, floor = (to_plain(values.get(name)) for name in ("val_loss_nats", "entropy_floor_nats"))
+        if not told and isinstance(loss, int | float) and isinstance(floor, int | float) and floor > 0:
             excess = loss / floor - 1
-            return words.text(f"page.verdict_{'below' if excess < 0 else 'above'}", percent=words.percent(abs(excess)))
-    return None
+            side = "below" if excess < 0 else "above"
+            told.append(words.text(f"page.verdict_{side}", percent=words.percent(abs(excess))))
+        step, done, planned = (to_plain(values.get(name)) for name in ("val_step", "steps", "steps_planned"))
+        if isinstance(step, int) and isinstance(done, int) and isinstance(planned, int) and done < planned:
+            told.append(words.text("page.verdict_unfinished", step=step, steps=planned))
+    return told
 
 
 def _title(name: str, words: Words) -> str:
@@ -134,6 +149,7 @@ def _scripts(drawings: Drawings, words: Words) -> list[Html]:
         "themes": {"light": theme("light", words.lang), "dark": theme("dark", words.lang)},
         "charts": drawings.specs,
         "not_drawn": words.text("page.not_drawn"),
+        "keys": words.text("page.keys"),
     }
     return [
         element("script", script_json(data), type="application/json", id="pictures"),

@@ -4,13 +4,16 @@ The next file to read is page.py, which lays the page out.
 """
 
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from unembed import catalogue
-from unembed.analyses import ANALYSES, RunView
+from unembed.analyses import ANALYSES
 from unembed.report.page import build
 from unembed.results import Result
+from unembed.views.run import RunView
 
 REPORT = "report.html"
 
@@ -35,13 +38,15 @@ def write_report(
     language = catalogue.choose(lang, os.environ)
     sections = list((analyse(view) if results is None else results).items())
     description = view.folder.description
+    config = description.get("config", {})
     facts = {
         **{name: str(version) for name, version in description.get("versions", {}).items()},
-        "data": _data(description.get("data", {})),
-        "seed": str(description["config"]["seed"]),
+        "recipe": config.get("recipe"),
+        "seed": str(config.get("seed")),
+        **dict(_flat(description.get("data", {}))),
     }
     title = catalogue.text("page.title", language, name=view.folder.path.resolve().name)
-    page = build(title=title, sections=sections, lang=language, facts=facts, command=description.get("command", ""))
+    page = build(title=title, sections=sections, lang=language, facts=facts, command=command_of(description))
     if out is None:
         view.folder.write_text(REPORT, page)
         return view.folder.path / REPORT
@@ -51,12 +56,26 @@ def write_report(
     return path
 
 
-def _data(data: dict[str, object]) -> str:
-    """What the run read, in one line: names and numbers, nested ones after the name that holds them."""
-    parts = []
-    for key, value in data.items():
-        if isinstance(value, dict):
-            parts.append(f"{key} ({_data(value)})")
-        else:
-            parts.append(f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}")
-    return ", ".join(parts)
+def command_of(description: Mapping[str, Any]) -> str:
+    """The command that made a run, quoted for a shell: the one noted in run.json, or one with the same effect.
+
+    A run begun from Python has noted none; its recipe, its settings and the names of its files say the same.
+    """
+    noted = description.get("command")
+    if isinstance(noted, str) and noted:
+        return noted
+    recipe, data = description.get("config", {}).get("recipe"), description.get("data", {})
+    sources = [str(source) for source in data.get("sources", [])]
+    settings = [("--set", f"{name}={value}") for name, value in description.get("settings", {}).items()]
+    words = ["unembed", "train", *sources, "--recipe", str(recipe), *(word for pair in settings for word in pair)]
+    return shlex.join(words)
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """What the run read: nested names joined by dots, such as `grammar.language`. The files have a section of their own."""
+    for name, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif name != "files":
+            # a seed is a name, not an amount: no groups of three
+            yield prefix + name, str(value) if name == "seed" else value

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unembed.report.markup import Html, element, escaped, join, script_json
+from unembed.pictures.markup import Html, element, escaped, join, script_json
 from unembed.visible import visible
 
 hostile = st.text(st.sampled_from("<>&\"'/!-=` \n\t\x00\u202e\u2028\ud800scriptonclb")) | st.text(st.characters())

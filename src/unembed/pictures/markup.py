@@ -1,8 +1,8 @@
 """Builds HTML in which text cannot become markup: whatever is not `Html` already is escaped on its way in.
 
 Token text is hostile by nature: quotes, tags, `</script>`, marks that turn a line around. Here is the one place where
-text becomes HTML or JSON inside HTML. Before it: visible.py, which spells out what cannot be seen. The next file to
-read is parts.py, the pieces of a section.
+text becomes HTML or JSON inside HTML, for the notebook and the report alike. Before it: visible.py, which spells out what
+cannot be seen. The next file to read is notebook.py.
 """
 
 import html
@@ -12,7 +12,7 @@ from typing import Any
 from unembed.results import to_json_value
 from unembed.visible import visible
 
-VOID = frozenset({"meta", "link", "br"})
+VOID = frozenset({"meta", "link", "br", "img"})
 # U+2028 and U+2029 end a line in older scripts; "<" would let `</script>` or `<!--` end the data.
 _IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 

@@ -1,0 +1,65 @@
+"""What is inside a run's model: the lens on a text of its own, its token table, and its marks in grammar.
+
+Before it: accounts.py. The next file to read is ../analyses.py, where all of them stand in order.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+from unembed.corpora.grammar import Grammar
+from unembed.corpora.grammar.agreement import sentences
+from unembed.generation.sampling import GREEDY
+from unembed.generation.texts import continue_text, prompt_ids
+from unembed.geometry.projections import token_map
+from unembed.lenses.agreement import score_agreements
+from unembed.lenses.logit_lens import logit_lens
+from unembed.results import Result
+from unembed.views.run import RunView
+
+MOST_POINTS = 400  # more points than this hide each other
+LENS_TOKENS = 10  # as many as fit beside each other on a wide page
+
+
+def lens(run: RunView) -> Result:
+    """The logit lens on a short text that the model itself wrote, greedily."""
+    model, tokenizer, opening = run.model(), run.tokenizer, run.opening()
+    n = min(LENS_TOKENS, model.spec.context_length - 1)
+    written = continue_text(model, opening, n_tokens=n, sampling=GREEDY, seed=0).values
+    start, is_text = prompt_ids(tokenizer, opening)
+    ids = [*start, *written["ids"]][-n:] if is_text else list(written["ids"])[:n] or start
+    found = logit_lens(model, ids, texts=run.token_texts)
+    # the page shows single numbers and the picture; the arrays stand in its table
+    single = {"n_layers": model.spec.n_layers, "identity_error": found.values["identity_error"]}
+    return replace(found, tables={"lens": found.tables["lens"]}, values=single)
+
+
+def token_space(run: RunView) -> Result:
+    """The token table before training and after, as planes, with the neighbours of the tokens that moved the most."""
+    texts = run.token_texts[:MOST_POINTS]
+    tables = [("before", run.model(0).embed.table), ("after", run.model().embed.table)]
+    groups = None
+    if run.learns_grammar:
+        parts = _parts_of_speech(run.grammar())
+        groups = [parts.get(text, "special") for text in texts]
+    return token_map(tables, texts, groups=groups)
+
+
+def has_a_plane(run: RunView) -> bool:
+    """Whether the table is large enough to be seen as a plane; a text of one letter makes a table of one row."""
+    return min(run.tokenizer.vocab_size, run.model().spec.embedding.d_model) >= 2
+
+
+def agreement(run: RunView) -> Result:
+    """How many long agreements of the grammar the model gets right, on sentences that it has not read."""
+    read = sentences(run.token_texts[i] for i in run.shards.train.ids.tolist())
+    return score_agreements(run.model(), run.tokenizer, run.grammar(), exclude=read)
+
+
+def _parts_of_speech(rules: Grammar) -> dict[str, str]:
+    """The part of speech that each word has most often in a stretch of the grammar's text."""
+    words, states = rules.sample(seed=0, n_words=20_000)
+    labels = rules.state_labels("part")
+    counts: dict[str, Counter[str]] = {}
+    for word, state in zip(words, states, strict=True):
+        counts.setdefault(word, Counter())[labels[int(state)]] += 1
+    return {word: found.most_common(1)[0][0] for word, found in counts.items()}
