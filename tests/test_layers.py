@@ -33,6 +33,8 @@ LAYERS = (
     ("python", "cli"),
     ("__main__",),
 )
+# The one call upward: a Result shows itself in a notebook, and what shows it is made of results. It is imported when shown.
+UPWARD = {("results", "unembed.catalogue"), ("results", "unembed.pictures.notebook")}
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 
 # Counting and describing a model, and reading text, must answer at once: importing torch alone takes seconds.
@@ -98,7 +100,7 @@ def direction_faults(source: str, module: str, *, is_package: bool = False) -> l
         if root != "unembed" or rest == ["__version__"]:
             continue
         target = rest[0] if rest else ""
-        if target == unit:
+        if target == unit or (module, name) in UPWARD:
             continue
         if target not in LEVEL:
             faults.append(f"{line}: {unit} imports {name}, which is for users: import the module that defines it")

@@ -8,8 +8,8 @@ Column, value, note and picture names are keys: the words a person reads come fr
 `value.<name>`, `note.<key>`, `picture.<key>`). pictures.py, the next file to read, draws a Picture.
 """
 
-import html
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -109,17 +109,14 @@ class Result:
         return {**{k: to_plain(v) for k, v in self.values.items()}, **{k: t.to_dict() for k, t in self.tables.items()}}
 
     def _repr_html_(self) -> str:
-        """Shows the result in a notebook without script or network; every text is escaped."""
-        parts = [f"<h4>{html.escape(self.name)}</h4>"]
-        if self.values:
-            cells = "".join(
-                f"<tr><th>{html.escape(key)}</th><td>{html.escape(_short(_shape_of_array(value)))}</td></tr>"
-                for key, value in self.values.items()
-            )
-            parts.append(f"<table>{cells}</table>")
-        for name, table in self.tables.items():
-            parts.append(f"<table><caption>{html.escape(name)}</caption>{_html_rows(table)}</table>")
-        return "\n".join(parts)
+        """Shows the result in a notebook, pictures and tables, without script or network; every text is escaped.
+
+        The words are in the language of the environment (LANG). The one call upward: what is shown shows itself.
+        """
+        from unembed import catalogue
+        from unembed.pictures import notebook
+
+        return notebook.view(self, catalogue.choose(None, os.environ))
 
 
 def to_plain(value: Any) -> Value:
@@ -179,27 +176,3 @@ def _as_column(values: Any) -> np.ndarray:
         if not simple:
             array[:] = items
     return array
-
-
-def _html_rows(table: Table, limit: int = 200) -> str:
-    head = "".join(f"<th>{html.escape(_with_unit(name, table))}</th>" for name in table.columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(_short(value))}</td>" for value in row.values()) + "</tr>"
-        for row in table.rows()[:limit]
-    )
-    more = table.n_rows - limit
-    rest = f'<tr><td colspan="{len(table.columns)}">+ {more}</td></tr>' if more > 0 else ""
-    return f"<tr>{head}</tr>{body}{rest}"
-
-
-def _with_unit(name: str, table: Table) -> str:
-    return f"{name} [{table.units[name]}]" if name in table.units else name
-
-
-def _shape_of_array(value: Any) -> Value:
-    """An array by its shape alone: nobody reads its numbers in a cell, and a table holds them."""
-    return " x ".join(map(str, value.shape)) if isinstance(value, np.ndarray) else to_plain(value)
-
-
-def _short(value: Value) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
