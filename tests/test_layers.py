@@ -20,7 +20,7 @@ SRC = Path(__file__).parents[1] / "src" / "unembed"
 # a result with the words of a catalogue.
 LAYERS = (
     ("errors", "visible"),
-    ("runtime", "catalogue", "results"),
+    ("runtime", "catalogue", "results", "places"),
     ("pictures",),
     ("tokenizers", "model"),
     ("corpora", "objectives", "optim", "generation"),

@@ -3,13 +3,13 @@
 It imports no torch for our own: a preset is data, and a run's description is JSON. The next file to read is model/counts.py.
 """
 
-import json
 from pathlib import Path
 
-from unembed.errors import CheckpointError, did_you_mean
-from unembed.model.check import from_plain
+from unembed.errors import CheckpointError, SpecError, UsageError
+from unembed.model.check import from_plain, parse_json
 from unembed.model.presets import PRESETS, preset
 from unembed.model.spec import TransformerSpec
+from unembed.places import check_path, models_like, shown
 
 
 def spec_of_model(model: str | Path) -> TransformerSpec:
@@ -17,23 +17,27 @@ def spec_of_model(model: str | Path) -> TransformerSpec:
 
     A folder wins over a preset of the same name. Raises: CheckpointError, SpecError.
     """
+    if not isinstance(model, str | Path) or not str(model).strip():
+        raise UsageError(f"MODEL is {model!r}; give a run folder, or the name of a preset such as gpt2")
     path = Path(model)
-    for folder in (path, path.parent.parent) if path.is_dir() else ():
+    check_path(path, CheckpointError)
+    for folder in (path, path.resolve().parent.parent) if path.is_dir() else ():
         file = folder / "run.json"
+        check_path(file, CheckpointError)
+        if file.is_dir():
+            raise CheckpointError(
+                f"{file}: is a folder, expected the file that training writes. Was the run copied by hand?"
+            )
         if file.is_file():
-            try:
-                return from_plain(json.loads(file.read_text(encoding="utf-8"))["config"]["model"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise CheckpointError(f"{file}: holds no model under config.model, as training writes it") from error
+            return _spec_of_run(file)
     if str(model) in PRESETS:
         return preset(str(model)).spec
     if path.exists() and (found := _described(path)) is not None:
         return found
     if path.exists():
-        raise CheckpointError(f"{path}: is no run. Give a run folder, or a preset such as gpt2.")
-    beside = [str(one) for one in path.parent.iterdir() if one.is_dir()] if path.parent.is_dir() else []
-    hint = did_you_mean(str(path), [*beside, *PRESETS], "Give a run folder, or a preset such as gpt2.", cutoff=0.6)
-    raise CheckpointError(f"{path}: there is no such run, and no preset of that name. {hint}")
+        raise CheckpointError(f"{shown(path)}: is no run. Give a run folder, or a preset such as gpt2.")
+    hint = models_like(path, PRESETS, "Give a run folder, or a preset such as gpt2.")
+    raise CheckpointError(f"{shown(path)}: there is no such run, and no preset of that name. {hint}")
 
 
 def _described(path: Path) -> TransformerSpec | None:
@@ -43,3 +47,16 @@ def _described(path: Path) -> TransformerSpec | None:
 
     source = open_source(path)
     return None if source is None else describe(source).spec
+
+
+def _spec_of_run(file: Path) -> TransformerSpec:
+    try:
+        plain = parse_json(file.read_bytes())
+    except ValueError as error:
+        raise CheckpointError(f"{file}: is not the JSON that was written there: {error}") from error
+    try:
+        return from_plain(plain["config"]["model"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{file}: holds no model under config.model, as training writes it") from error
+    except SpecError as error:
+        raise SpecError(f"{file}: {error}") from error

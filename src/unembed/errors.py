@@ -20,7 +20,7 @@ read is results.py, the shape of everything that is not an error.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class UnembedError(Exception):
@@ -93,11 +93,27 @@ class Interrupted(UnembedError):
     exit_code = 130
 
 
+def closest(name: str, known: Iterable[str], *, n: int = 3, cutoff: float = 0.5) -> list[str]:
+    """Up to n known names that are like one that does not exist, the likest first; capitals do not matter.
+
+    >>> closest("GTP2", ["gpt2", "llama-3-8b"])
+    ['gpt2']
+    """
+    by_lower = {one.lower(): one for one in known}
+    # comparing takes time that grows with the square of the length; nobody mistypes a name of hundreds of characters
+    found = difflib.get_close_matches(name.lower()[:200], list(by_lower), n=n, cutoff=cutoff)
+    return [by_lower[one] for one in found]
+
+
 def did_you_mean(name: str, known: Iterable[str], otherwise: str, *, n: int = 3, cutoff: float = 0.5) -> str:
     """The next step for a name that does not exist: up to n known names that are like it, else what `otherwise` says.
 
     >>> did_you_mean("gtp2", ["gpt2", "llama-3-8b"], "There are others.")
     'Did you mean gpt2?'
     """
-    close = difflib.get_close_matches(name, list(known), n=n, cutoff=cutoff)
-    return f"Did you mean {' or '.join(close)}?" if close else otherwise
+    return suggest(closest(name, known, n=n, cutoff=cutoff), otherwise)
+
+
+def suggest(found: Sequence[str], otherwise: str) -> str:
+    """The next step as a sentence: the names that may have been meant, or what `otherwise` says."""
+    return f"Did you mean {' or '.join(found)}?" if found else otherwise

@@ -140,21 +140,24 @@ def to_plain(value: Any) -> Value:
 def to_json_value(value: Any) -> Value:
     """Plain values fit for strict JSON: a number that is not finite becomes `{"value": null, "not_finite": "nan"}`.
 
-    In a mapping the mark stands beside the key, as contract.md asks: `{"loss": null, "not_finite": "nan"}`.
+    In a mapping the mark stands beside the key, as contract.md asks. Where a mapping has several nulls, `not_finite` tells the
+    first number's kind, and `not_finite_of` says of each number which it was; a null that it does not name was one before.
 
     >>> to_json_value({"loss": float("nan"), "step": 3})
     {'loss': None, 'not_finite': 'nan', 'step': 3}
+    >>> to_json_value({"loss": float("nan"), "norm": float("inf")})
+    {'loss': None, 'not_finite': 'nan', 'norm': None, 'not_finite_of': {'loss': 'nan', 'norm': 'inf'}}
     """
     plain = to_plain(value)
     if isinstance(plain, dict):
+        marks = {k: _name_of(v) for k, v in plain.items() if isinstance(v, float) and not math.isfinite(v)}
+        n_nulls = len(marks) + sum(item is None for item in plain.values())
         out: dict[str, Value] = {}
         for key, item in plain.items():
-            if isinstance(item, float) and not math.isfinite(item):
-                out[key] = None
-                out["not_finite"] = _name_of(item)
-            else:
-                out[key] = to_json_value(item)
-        return out
+            out[key] = None if key in marks else to_json_value(item)
+            if key in marks and "not_finite" not in out:
+                out["not_finite"] = marks[key]
+        return out | ({"not_finite_of": dict(marks)} if marks and n_nulls > 1 else {})
     if isinstance(plain, list):
         return [to_json_value(item) for item in plain]
     if isinstance(plain, float) and not math.isfinite(plain):

@@ -61,11 +61,24 @@ def test_table_has_a_line_for_each_part():
     assert "tied                     yes\n" in done.out
 
 
-def test_csv_has_one_row_with_mappings_as_json():
+def test_csv_has_one_row_and_a_column_for_each_part():
     done = run("count", "gpt2", "--format", "csv")
     (row,) = csv.DictReader(done.out.splitlines())
+    found = counted("gpt2")
     assert row["parameters"] == "124439808"
-    assert json.loads(row["by_part"])["mlp"] == 56_669_184
+    assert row["by_part.mlp"] == "56669184"
+    assert row["tied"] == "true"
+    assert not any(sign in done.out for sign in '{["')
+    flat = {
+        f"{name}.{key}" if key else name
+        for name, value in found.items()
+        for key in (value if isinstance(value, dict) else [""])
+    }
+    assert set(row) == flat
+
+
+def test_flops_are_a_whole_number():
+    assert type(counted("gpt2")["flops_per_token"]) is int
 
 
 def test_a_folder_wins_over_a_preset_of_the_same_name(here, trained):
@@ -77,7 +90,7 @@ def test_a_folder_wins_over_a_preset_of_the_same_name(here, trained):
     ("content", "message"),
     [
         ("{}", "holds no model under config.model"),
-        ("not json", "holds no model under config.model"),
+        ("not json", "run.json: is not the JSON that was written there"),
         ('{"config": {"model": {"type": "x"}}}', "run.json|model"),
     ],
 )

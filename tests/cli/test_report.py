@@ -66,4 +66,4 @@ def test_a_run_without_a_checkpoint_has_nothing_to_report(here, trained):
     (here / "run" / "run.json").write_bytes((trained / "run.json").read_bytes())
     done = run("report", "run")
     assert done.code == 3
-    assert "has no complete checkpoint yet" in done.err
+    assert "has no complete checkpoint, so there is nothing to look at" in done.err

@@ -66,7 +66,7 @@ def test_message_names_the_broken_file(content, message, tmp_path):
 
 
 def test_message_for_an_absent_file(tmp_path):
-    with pytest.raises(TokenizerError, match=r"no such file; a run folder keeps its tokenizer in tokenizer\.json"):
+    with pytest.raises(TokenizerError, match=r"no such file. A run folder keeps its tokenizer in tokenizer\.json"):
         load(tmp_path / "tokenizer.json")
     with pytest.raises(TokenizerError, match="there is no tokenizer in this folder"):
         load(tmp_path)

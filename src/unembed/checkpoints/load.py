@@ -6,7 +6,7 @@ of other programs, or training/loop.py for how a run's come to be.
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,17 +17,28 @@ from unembed.checkpoints.pickles import refuse_pickle
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
 from unembed.checkpoints.start_ids import start_ids
 from unembed.checkpoints.translate import Dtype, Source, as_dtype, translate
-from unembed.errors import CheckpointError, RunError, UsageError, did_you_mean
+from unembed.errors import CheckpointError, RunError, SpecError, UsageError
 from unembed.model.check import from_plain
 from unembed.model.init import Gpt2Init, build
 from unembed.model.presets import PRESETS, preset
 from unembed.model.spec import TransformerSpec
 from unembed.model.transformer import Transformer
+from unembed.places import check_path, models_like, shown
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers import foreign
 
 TOKENIZER = "tokenizer.json"
 CONFIG_KEY = "config"
+# What analyses and the report read of a description, if it is there.
+_NAMES = {dict: "an object", str: "a text", int: "a whole number", int | float: "a number"}
+_TYPES = (
+    ("config.seed", int),
+    ("command", str),
+    ("data.grammar", dict),
+    ("data.grammar.language", str),
+    ("data.grammar.size", str),
+    ("floors.entropy_floor", int | float),
+)
 
 
 class Found(NamedTuple):
@@ -57,7 +68,12 @@ def load(
 
 def find(model: str | Path, step: int | None = None) -> Found:
     """Looks what a MODEL is, without building it. Raises: as `load`."""
+    if not isinstance(model, str | Path) or not str(model).strip():
+        raise UsageError(f"MODEL is {model!r}; give a run folder, a checkpoint folder in it, or a preset's name")
+    if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
+        raise UsageError(f"step is {step!r}; it must be a whole number, 0 or more")
     path = Path(model)
+    check_path(path, CheckpointError)
     if path.is_dir() and RunFolder.exists(path):
         run = RunFolder.open(path)
         return Found(path, run=run, checkpoint=_checkpoint_of(run, step))
@@ -128,6 +144,14 @@ def open_run(path: str | Path) -> RunFolder:
         if not isinstance(run.description.get(key, {}), dict):
             found = repr(run.description[key])[:40]
             raise RunError(f"{run.path / RUN_FILE}: {key} is {found}, expected an object; was it edited?")
+    for where, kind in _TYPES:
+        value: Any = run.description
+        for key in where.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise RunError(
+                f"{run.path / RUN_FILE}: {where} is {repr(value)[:40]}, expected {_NAMES[kind]}; was it edited?"
+            )
     return run
 
 
@@ -139,6 +163,8 @@ def spec_of(run: RunFolder) -> TransformerSpec:
         raise CheckpointError(
             f"{run.path / RUN_FILE}: holds no model under config.model, as training writes it"
         ) from error
+    except SpecError as error:
+        raise SpecError(f"{run.path / RUN_FILE}: {error}") from error
 
 
 def model_from_tensors(spec: TransformerSpec, weights: dict[str, Tensor], *, where: str) -> Transformer:
@@ -169,7 +195,7 @@ def _checkpoint_of(run: RunFolder, step: int | None) -> Checkpoint:
         newest, messages = run.latest()
         if newest is None:
             raise CheckpointError(
-                f"{run.path}: no checkpoint is complete. {' '.join(messages)} Train on with --resume."
+                f"{shown(run.path)}: no checkpoint is complete. Train on with --resume.\n" + "\n".join(messages[:3])
             )
         return newest
     there = {checkpoint.step: checkpoint for checkpoint in run.checkpoints()}
@@ -181,9 +207,10 @@ def _checkpoint_of(run: RunFolder, step: int | None) -> Checkpoint:
 def _why_no_model(path: Path) -> str:
     if path.is_file():
         refuse_pickle(path)
-        return f"{path}: this kind of file is not read yet. A MODEL is a run folder, a checkpoint in it, or a preset."
+        return f"{shown(path)}: this kind of file is not read yet. A MODEL is a run folder, a checkpoint in it, or a preset."
+    if (path / RUN_FILE).is_dir():
+        return f"{shown(path / RUN_FILE)}: is a folder, expected the file that training writes. Was the run copied by hand?"
     if path.is_dir():
-        return f"{path}: holds no {RUN_FILE}, so it is no run. Name the folder that `unembed train --out` wrote."
-    beside = [str(one) for one in path.parent.iterdir()] if path.parent.is_dir() else []
-    hint = did_you_mean(str(path), [*beside, *PRESETS], "Give a run folder, or a preset such as gpt2.", cutoff=0.6)
-    return f"{path}: there is no such run, and no preset of that name. {hint}"
+        return f"{shown(path)}: holds no {RUN_FILE}, so it is no run. Name the folder that `unembed train --out` wrote."
+    hint = models_like(path, PRESETS, "Give a run folder, or a preset such as gpt2.")
+    return f"{shown(path)}: there is no such run, and no preset of that name. {hint}"

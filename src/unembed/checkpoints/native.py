@@ -175,9 +175,8 @@ def why_incomplete(folder: Path) -> str | None:
     try:
         manifest = read_json_object(folder / MANIFEST, _MANIFEST_LIMIT_BYTES)
     except CheckpointError as error:
-        return (
-            str(error).removeprefix(f"{folder / MANIFEST}: ") if (folder / MANIFEST).exists() else "it has no manifest"
-        )
+        told = str(error).removeprefix(f"{folder / MANIFEST}: ")
+        return f"{MANIFEST} {told}" if (folder / MANIFEST).exists() else "it has no manifest"
     if manifest.get("format") != FORMAT:
         return f"its manifest is of the format {manifest.get('format')!r}, not {FORMAT!r}"
     step, entries = manifest.get("step"), manifest.get("files")

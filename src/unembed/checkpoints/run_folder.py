@@ -20,7 +20,8 @@ from torch import Tensor
 from unembed.checkpoints import lock, metrics, native, strict_json
 from unembed.checkpoints.files import DISK, FileLayer, discard, explaining, leftovers, read_bounded, replace_file
 from unembed.checkpoints.native import Checkpoint
-from unembed.errors import RunError
+from unembed.errors import RunError, suggest
+from unembed.places import check_output, check_path, near_paths, shown
 
 RUN_FILE = "run.json"
 FORMAT_KEY, FORMAT = "run_format", 1
@@ -65,14 +66,14 @@ class RunFolder:
         ResourceError when the disk is full.
         """
         folder = Path(path)
-        _refuse_occupied(folder)
+        refuse_occupied(folder)
         run = RunFolder(folder, dict(description), files=files)
         data = _encode_description(folder, description)
         with explaining(f"making the folder {folder}", "The run was not started.", RunError):
             files.make_folder(folder)
         run.lock()
         try:
-            _refuse_occupied(folder)  # again: another process may have been faster
+            refuse_occupied(folder)  # again: another process may have been faster
             with explaining(f"making {run._checkpoints}", "The run was not started.", RunError):
                 files.make_folder(run._checkpoints)
             replace_file(folder / RUN_FILE, data, files=files)
@@ -90,10 +91,19 @@ class RunFolder:
         Raises: RunError where there is no run, or where its run.json cannot be read.
         """
         folder = Path(path)
-        if not (folder / RUN_FILE).is_file():
+        check_path(folder, RunError)
+        if folder.is_file():
             raise RunError(
-                f"{folder}: is no run (it has no {RUN_FILE}). Give the folder that --out named when training."
+                f"{shown(folder)}: is a file, and a run is a folder. Give the folder that --out named when training."
             )
+        check_path(folder / RUN_FILE, RunError)
+        if (folder / RUN_FILE).is_dir():
+            raise RunError(
+                f"{shown(folder / RUN_FILE)}: is a folder, expected the file that training writes. Was it copied by hand?"
+            )
+        if not (folder / RUN_FILE).is_file():
+            hint = suggest(near_paths(folder), "Give the folder that --out named when training.")
+            raise RunError(f"{shown(folder)}: is no run (it has no {RUN_FILE}). {hint}")
         try:
             description = strict_json.decode(read_bounded(folder / RUN_FILE, _RUN_LIMIT_BYTES, kind=RunError))
         except ValueError as error:
@@ -268,13 +278,13 @@ def _encode_description(folder: Path, description: Mapping[str, Any]) -> bytes:
         raise RunError(f"{folder}: the run's description cannot be stored: {error}") from error
 
 
-def _refuse_occupied(folder: Path) -> None:
-    if (folder / RUN_FILE).exists():
+def refuse_occupied(folder: Path) -> None:
+    """Returns if a run can be started there. Raises: RunError for a run, a file or anything else that is in the way."""
+    check_output(folder, RunError, is_folder=True)
+    if (folder / RUN_FILE).is_file():
         raise RunError(
             f"{folder}: holds a run already. Go on with it by --resume, or choose another folder with --out."
         )
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder}: is a file. Choose another folder with --out.")
     # A start that was killed leaves a lock, an unfinished run.json and an empty folder for checkpoints: no obstacle.
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")} if folder.is_dir() else set()
     if names - {"checkpoints"} or any((folder / "checkpoints").glob("*")):

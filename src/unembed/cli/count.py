@@ -2,11 +2,12 @@
 
 import click
 
+from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, quiet_option, write_result
 
 
 @click.command(name="count", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model")
+@click.argument("model", shell_complete=complete_model)
 @click.option("--tied/--untied", "tied", default=None, help="Count the same model with its head tied, or untied.")
 @format_option
 @quiet_option
@@ -38,7 +39,7 @@ def command(model: str, tied: bool | None, output_format: str, quiet: bool) -> N
                 "tied": counted.tied,
                 "by_part": counted.by_part,
                 "bytes": {name: counted.parameters * size for name, size in BYTES_PER_NUMBER.items()},
-                "flops_per_token": flops(spec).forward,
+                "flops_per_token": round(flops(spec).forward),
             },
         ),
         output_format,

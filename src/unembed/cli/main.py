@@ -4,6 +4,7 @@
 read is render.py, then any command's own file.
 """
 
+import errno
 import importlib
 import io
 import os
@@ -14,6 +15,7 @@ import click
 
 from unembed.cli.render import say
 from unembed.errors import UnembedError, did_you_mean
+from unembed.places import shown
 
 # command: the module that holds it, and its line in the list of commands
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -26,9 +28,24 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("unembed.cli.verify", "Prove on your own model that its numbers are right."),
     "convert": ("unembed.cli.convert", "Write a model in another format, bit for bit."),
     "report": ("unembed.cli.report", "Write a run's report as one HTML file."),
+    "completion": ("unembed.cli.completion", "Print what makes your shell complete unembed's commands."),
 }
-MOST_LINES = 6
+MOST_LINES, LONGEST_LINE = 6, 400
 OUT_OF_MEMORY = "out of memory. Try a smaller batch_size or context_length, or a smaller model."
+# What to do about a failure of the system that no reader or writer of ours has put into words.
+NEXT_STEP = {
+    errno.ENOENT: "Check the name.",
+    errno.EACCES: "Change its permissions, or name another place.",
+    errno.EPERM: "Change its permissions, or name another place.",
+    errno.EROFS: "Name a place that can be written to.",
+    errno.EISDIR: "It is a folder; name a file in it.",
+    errno.ENOTDIR: "A file stands where a folder is needed; name another place.",
+    errno.EEXIST: "Name another place, or move it away.",
+    errno.ENAMETOOLONG: "Give a shorter name.",
+    errno.ELOOP: "Links lead in a circle; name the file itself.",
+    errno.ENOSPC: "Make room, or name a place on another disk.",
+    errno.EDQUOT: "Make room, or name a place on another disk.",
+}
 
 
 class LazyGroup(click.Group):
@@ -51,7 +68,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with the closest names when there is no such command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            hint = did_you_mean(args[0], COMMANDS, f"There are: {', '.join(COMMANDS)}.", n=2)
+            hint = did_you_mean(args[0], COMMANDS, f"There are: {', '.join(COMMANDS)}.", n=2, cutoff=0.6)
             raise click.UsageError(f"no command is named {args[0]!r}. {hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -82,15 +99,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code; errors go to stderr, six lines at most, without a traceback."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that knows no Korean shows it escaped
+    _open_streams()
     try:
         code = _invoke(given)
         sys.stdout.flush()
         return code
     except click.ClickException as error:
-        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx is not None else "unembed"
-        return _say(f"{error.format_message()}\nTry '{where} --help'.", 2)
+        where = " ".join(["unembed", *[word for word in given[:1] if word in COMMANDS]])
+        return _say(f"{_in_words(error.format_message())}\nTry '{where} --help'.", 2)
     except UnembedError as error:
         return _say(str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
@@ -102,7 +118,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except MemoryError:
         return _say(OUT_OF_MEMORY, 4)
     except OSError as error:
-        return _say(f"{error.filename or 'a file'}: {error.strerror or error}", 4 if _is_full(error) else 3)
+        told = f"{shown(str(error.filename or 'a file'))}: {error.strerror or error}"
+        return _say(f"{told}. {NEXT_STEP.get(error.errno or 0, '')}", 4 if _is_full(error) else 3)
     except Exception as error:
         if os.environ.get("UNEMBED_TRACEBACK"):
             raise
@@ -114,6 +131,27 @@ def run(arguments: Sequence[str] | None = None) -> int:
             "Set UNEMBED_TRACEBACK=1 to see where, and report it.",
             1,
         )
+
+
+def _in_words(told: str) -> str:
+    """click's message in the words of ours."""
+    for theirs, ours in (
+        ("valid integer range.", "whole number."),
+        ("valid integer.", "whole number."),
+        ("valid float.", "number."),
+    ):
+        told = told.replace(f"is not a {theirs}", f"is not a {ours}")
+    return told
+
+
+def _open_streams() -> None:
+    """A stream that whoever started us has closed (`>&-`) is None in Python: what is written to it then goes nowhere."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that knows no Korean shows it escaped
 
 
 def _invoke(arguments: list[str]) -> int:
@@ -132,9 +170,8 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def _say(message: str, code: int) -> int:
-    lines = message.strip().splitlines() or [""]
-    shown = lines if len(lines) <= MOST_LINES else [*lines[: MOST_LINES - 1], "..."]
-    say("error: " + "\n".join(shown))
+    lines = [line if len(line) <= LONGEST_LINE else shown(line, LONGEST_LINE) for line in message.strip().splitlines()]
+    say("\n".join(lines if len(lines) <= MOST_LINES else [*lines[: MOST_LINES - 1], "..."]), mark="error: ")
     return code
 
 
@@ -146,6 +183,4 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _is_full(error: OSError) -> bool:
-    import errno
-
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EFBIG)

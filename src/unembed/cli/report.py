@@ -2,11 +2,12 @@
 
 import click
 
+from unembed.cli.paths import complete_run
 from unembed.cli.render import format_option, lang_option, quiet_option, write_result
 
 
 @click.command(name="report", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @click.option("-o", "--out", help="Where to write it (default: report.html in the run).")
 @lang_option
 @format_option

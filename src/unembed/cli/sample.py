@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unembed.cli.paths import complete_model
 from unembed.cli.prompts import read_prompt, read_prompts
 from unembed.cli.render import format_option, quiet_option, say, write_result
 from unembed.visible import visible
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="sample", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model")
+@click.argument("model", shell_complete=complete_model)
 @click.option("--prompt", help="The text to go on with; - reads it from standard input.")
 @click.option(
     "--prompts",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unembed.cli.paths import complete_run
 from unembed.cli.render import format_option, quiet_option, say, write_result
 
 if TYPE_CHECKING:
@@ -13,10 +14,16 @@ if TYPE_CHECKING:
 
 
 @click.command(name="tokenize", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=complete_run)
 @click.argument("text", required=False)
 @click.option("--compare", "compared", metavar="FILE", help="Measure words, characters, bytes and subwords on FILE.")
-@click.option("--vocab-size", type=int, default=2000, show_default=True, help="Subword vocabulary for --compare.")
+@click.option(
+    "--vocab-size",
+    type=click.IntRange(min=257),
+    default=2000,
+    show_default=True,
+    help="Subword vocabulary for --compare.",
+)
 @click.option(
     "--specials", is_flag=True, help="Take specials such as <end> in TEXT for what they mean, not for letters."
 )

@@ -4,21 +4,35 @@ import shlex
 
 import click
 
+from unembed.cli.paths import complete_recipe, complete_run, complete_setting
 from unembed.cli.render import command_line, format_option, quiet_option, say, write_result
 
 
 @click.command(name="train", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("data", nargs=-1)
-@click.option("--recipe", default="small", show_default=True, help="What kind of run: small, nanogpt-cpu or tour.")
+@click.option(
+    "--recipe",
+    default="small",
+    show_default=True,
+    shell_complete=complete_recipe,
+    help="What kind of run: small, nanogpt-cpu or tour.",
+)
 @click.option("--minutes", type=float, help="Time budget of the recipe small (default 5).")
-@click.option("--out", help="The run's folder (default: runs/RECIPE, or the next free number).")
+@click.option(
+    "--out", shell_complete=complete_run, help="The run's folder (default: runs/RECIPE, or the next free number)."
+)
 @click.option("--steps", type=int, help="Total number of steps, those already done included.")
 @click.option("--column", help="Read this column of CSV or JSONL files.")
 @click.option(
     "--newlines", type=click.Choice(["keep", "lf"]), default="keep", help="Keep CRLF line ends, or make them LF."
 )
 @click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a setting; may be given many times."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    shell_complete=complete_setting,
+    help="Change a setting; may be given many times.",
 )
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, or begin it if there is none.")
 @click.option("--device", default=None, help="cpu, cuda, mps; by default an accelerator if there is one.")

@@ -126,7 +126,7 @@ def _json_cells(path: Path, texts: Iterable[str], column: str) -> Iterator[tuple
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CorpusError(
                 f"{path}, line {number}: not JSON ({error}). Each line of a .jsonl file is one object"
             ) from None

@@ -19,7 +19,8 @@ from typing import BinaryIO, cast
 
 from unembed.corpora import columns
 from unembed.corpora.reading import Reading, ReadReport, listed
-from unembed.errors import CorpusError
+from unembed.errors import CorpusError, suggest
+from unembed.places import check_path, near_paths, shown
 
 PIECE_BYTES = 1 << 20
 _LONGEST_LINE = 1 << 22
@@ -179,6 +180,7 @@ def find_files(data: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
     found: dict[Path, Path] = {}
     for item in [data] if isinstance(data, str | Path) else data:
         path = Path(item)
+        check_path(path, CorpusError)
         if path.is_dir():
             files = _walk(path)
             if not files:
@@ -191,9 +193,9 @@ def find_files(data: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
             files = [match for name in sorted(glob.glob(str(item), recursive=True)) for match in _files_at(Path(name))]
             if not files:
                 what = "no file matches" if glob.has_magic(str(item)) else "there is no such file or folder"
-                raise CorpusError(
-                    f"{item}: {what}. Give a text file, a folder of them, or a pattern such as 'texts/*.txt'"
-                )
+                near = [] if glob.has_magic(str(item)) else near_paths(path)
+                hint = "Give a text file, a folder of them, or a pattern such as 'texts/*.txt'"
+                raise CorpusError(f"{shown(item)}: {what}. {suggest(near, hint)}")
         for file in files:
             found.setdefault(file.resolve(), file)
     if not found:
@@ -207,12 +209,16 @@ def _files_at(path: Path) -> list[Path]:
 
 def _walk(folder: Path) -> list[Path]:
     files: list[Path] = []
-    for at, folders, names in os.walk(folder):
+    for at, folders, names in os.walk(folder, onerror=_refuse_closed):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         # pipes and devices would be waited for without end; a link that leads nowhere is kept, and said to do so
         found = [Path(at) / name for name in names if not name.startswith(".")]
         files += [path for path in found if path.is_file() or not path.exists()]
     return sorted(files)
+
+
+def _refuse_closed(error: OSError) -> None:
+    raise CorpusError(f"{error.filename}: the folder cannot be read ({error.strerror}). Check its permissions")
 
 
 def _chunks(path: Path, size: int) -> Iterator[tuple[bytes, bool]]:

@@ -212,6 +212,8 @@ def continue_text(
 def tokenizer_of(model: Transformer) -> Tokenizer:
     """The model's tokenizer. Raises: InputError when whoever loaded the model knew of none."""
     if model.tokenizer is None:
-        raise InputError("this model has no tokenizer, so text has no ids; presets have none, runs and files do")
+        raise InputError(
+            "this model has no tokenizer, so text has no ids; presets have none, a run keeps its own in tokenizer.json"
+        )
     tokenizer: Tokenizer = model.tokenizer
     return tokenizer

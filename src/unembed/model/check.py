@@ -37,10 +37,17 @@ def to_json(spec: TransformerSpec) -> str:
 def from_json(text: str | bytes) -> TransformerSpec:
     """Reads a spec from JSON. Raises: SpecError on bad JSON, a repeated or unknown key, a wrong type or a broken rule."""
     try:
-        plain = json.loads(text, object_pairs_hook=_refuse_repeats, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        return from_plain(parse_json(text))
+    except ValueError as error:
         raise SpecError(f"model spec: {error}. Expected the JSON that `to_json` writes.") from error
-    return from_plain(plain)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Strict JSON as plain values. Raises: ValueError also for a key given twice, NaN, infinity, and too deep a nesting."""
+    try:
+        return json.loads(text, object_pairs_hook=_refuse_repeats, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def from_plain(plain: Any) -> TransformerSpec:

@@ -18,19 +18,20 @@ import torch
 
 from unembed.checkpoints.files import explaining
 from unembed.checkpoints.load import CONFIG_KEY, TOKENIZER, open_run
-from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
+from unembed.checkpoints.run_folder import RUN_FILE, RunFolder, refuse_occupied
 from unembed.corpora.reading import Reading, reading_of
 from unembed.corpora.shards import TokenShards
-from unembed.errors import RunError, UsageError
+from unembed.errors import CheckpointError, RunError, SpecError, UsageError
 from unembed.model.counts import count
 from unembed.model.init import build
 from unembed.optim.schedules import learning_rate
+from unembed.places import check_path
 from unembed.recipes import recipe
 from unembed.recipes.base import Prepared
 from unembed.recipes.outcome import Outcome, outcome, plan, verdict
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.base import Tokenizer
-from unembed.training.config import RunConfig, with_settings
+from unembed.training.config import RunConfig, check_config, with_settings
 from unembed.training.loop import Observer, Trainer
 from unembed.training.samples import Sampler, opening
 from unembed.training.tensorboard import EventWriter, require_tensorboard
@@ -62,6 +63,9 @@ def train(
     comes (see training/signals.py). Raises: RunError when a run is in the way; what Trainer.run raises.
     """
     settings = dict(settings or {})
+    if not str(out):
+        raise UsageError("out is empty; name the folder that the run is to be kept in")
+    check_path(out, RunError)
     if resume and RunFolder.exists(out):
         run, config = _take_up(Path(out), settings, reading, say)
     else:
@@ -110,8 +114,7 @@ def _begin(
     command: str,
     say: Say,
 ) -> tuple[RunFolder, RunConfig]:
-    if RunFolder.exists(out):
-        raise RunError(f"{out}: holds a run already. Go on with it by --resume, or choose another folder with --out.")
+    refuse_occupied(out)  # before the data is looked at, which may take minutes
     prepared = _prepare(data, recipe_name, settings, reading)
     if prepared.config.training.tensorboard:
         require_tensorboard()
@@ -176,6 +179,10 @@ def _write_data_again(run: RunFolder, config: RunConfig, data: list[str], readin
 
     Raises: RunError when the text has changed so much meanwhile that the model no longer fits it.
     """
+    if not data and recipe(config.recipe).needs_data:
+        raise RunError(
+            f"{run.path / DATA}: is gone, and with it the run's data. Put it back, or name the same files again"
+        )
     settings = run.description.get(SETTINGS_KEY, {})
     prepared = _prepare(data, config.recipe, settings, _reading_of_run(run) or reading)
     if prepared.config.model != config.model:
@@ -206,8 +213,8 @@ def _tokenizer_of(run: RunFolder, shards: TokenShards) -> Tokenizer:
 def _take_up(out: Path, settings: Mapping[str, Any], reading: Reading | None, say: Say) -> tuple[RunFolder, RunConfig]:
     run = open_run(out)
     try:
-        saved = msgspec.convert(run.description[CONFIG_KEY], RunConfig)
-    except (KeyError, msgspec.ValidationError) as error:
+        saved = check_config(msgspec.convert(run.description[CONFIG_KEY], RunConfig))
+    except (KeyError, msgspec.ValidationError, UsageError, SpecError) as error:
         raise RunError(
             f"{out}: its run.json holds no configuration of this version of unembed ({error}), so it cannot go on. "
             "Begin another run"
@@ -254,7 +261,15 @@ def _restore(run: RunFolder, trainer: Trainer, say: Say) -> None:
     if checkpoint is None:
         run.truncate_logs(-1)
         return
-    trainer.resume(checkpoint.weights(), checkpoint.optimizer(), checkpoint.state, str(checkpoint.path))
+    where, state = str(checkpoint.path), checkpoint.state
+    if state.get("step") != checkpoint.step:
+        raise CheckpointError(
+            f"{where}/state.json: is the state of step {state.get('step')!r}, not {checkpoint.step}; was it edited?"
+        )
+    try:
+        trainer.resume(checkpoint.weights(), checkpoint.optimizer(), state, where)
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{where}/state.json: lacks what a run goes on with ({error}); was it edited?") from error
     run.truncate_logs(checkpoint.step)
     is_done = trainer.is_finished
     say(f"the run is finished at step {checkpoint.step}" if is_done else f"going on after step {checkpoint.step}")

@@ -11,6 +11,8 @@ from typing import Any
 
 from unembed import catalogue
 from unembed.analyses import ANALYSES
+from unembed.errors import RunError
+from unembed.places import check_output
 from unembed.report.page import build
 from unembed.results import Result
 from unembed.views.run import RunView
@@ -36,6 +38,7 @@ def write_report(
     """
     view = RunView.open(run)
     language = catalogue.choose(lang, os.environ)
+    check_output(view.folder.path / REPORT if out is None else out, RunError)
     sections = list((analyse(view) if results is None else results).items())
     description = view.folder.description
     config = description.get("config", {})

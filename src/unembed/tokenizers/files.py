@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from unembed.errors import TokenizerError
+from unembed.errors import TokenizerError, suggest
+from unembed.places import check_path, near_paths, shown
 from unembed.tokenizers import foreign
 from unembed.tokenizers.base import Tokenizer
 from unembed.tokenizers.characters import CharactersFile, CharacterTokenizer
@@ -64,11 +65,14 @@ def load(path: str | Path, *, vocab_size: int | None = None) -> Tokenizer:
     Raises: TokenizerError if there is none, or it is broken or not understood.
     """
     path = Path(path)
+    check_path(path, TokenizerError)
     source = foreign.find(path, vocab_size) if path.is_dir() else path
     if source is None:
         raise foreign.why_none(path, vocab_size)
+    check_path(source, TokenizerError)
     if not source.is_file():
-        raise TokenizerError(f"{source}: there is no such file; a run folder keeps its tokenizer in {FILE_NAME}")
+        hint = suggest([] if path.is_dir() else near_paths(path), f"A run folder keeps its tokenizer in {FILE_NAME}.")
+        raise TokenizerError(f"{shown(source)}: there is no such file. {hint}")
     if source.suffix != ".json" or source.name in foreign.VOCABULARY_NAMES:
         return foreign.load(source)
     values = foreign.read_json(source)

@@ -18,6 +18,9 @@ from unembed.optim.adamw import AdamWConfig
 from unembed.optim.schedules import Schedule
 from unembed.training.ranges import INF, check_ranges, explained
 
+LONGEST_CONTEXT = 2**31 - 1  # of a window, in tokens: far beyond what any machine can attend over
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
+
 
 class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a model is trained. Steps count optimizer steps; a step sees accumulate * batch_size windows.
@@ -88,7 +91,10 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
         if name == "tied":
             model = with_tying(model, _of_type(name, value, bool))
         elif name == "context_length":
-            model = with_context_length(model, _of_type(name, value, int))
+            length = _of_type(name, value, int)
+            if not 1 <= length <= LONGEST_CONTEXT:
+                raise UsageError(f"setting {name} is {length}; it must be at least 1 and at most {LONGEST_CONTEXT:,}")
+            model = with_context_length(model, length)
         elif name == "learning_rate":
             schedule = plain["training"]["schedule"]
             rate = float(_of_type(name, value, float))
@@ -172,4 +178,4 @@ def _of_type(name: str, value: Any, kind: type) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise UsageError(f"setting {name} is {value!r}: {error}") from error
+        raise UsageError(f"setting {name} is {value!r}; it must be {_KINDS[kind]}") from error

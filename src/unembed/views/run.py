@@ -36,7 +36,8 @@ class RunView:
         """Opens a run that has at least one complete checkpoint. Raises: RunError."""
         view = RunView(open_run(path))
         if not view.checkpoints:
-            raise RunError(f"{path}: has no complete checkpoint yet, so there is nothing to look at")
+            why = "has no complete checkpoint, so there is nothing to look at. Train on with --resume."
+            raise RunError("\n".join([f"{path}: {why}", *view.folder.latest()[1][:3]]))
         return view
 
     @cached_property
