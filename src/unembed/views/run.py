@@ -23,6 +23,14 @@ from unembed.tokenizers.base import Tokenizer
 DATA = "data"
 SAMPLES = "samples.jsonl"
 
+# What training writes into each record of the log.
+_RECORD: dict[str, tuple[type, ...]] = {
+    "split": (str,),
+    "loss_nats": (int, float, type(None)),
+    "tokens": (int,),
+    "seconds": (int, float),
+}
+
 
 @dataclass
 class RunView:
@@ -50,10 +58,11 @@ class RunView:
         """The log, each record with what training writes. Raises: RunError when a record lacks some of it."""
         records = self.folder.metrics()
         for number, record in enumerate(records, start=1):
-            if absent := {"split", "loss_nats", "tokens", "seconds"} - set(record):
-                raise RunError(
-                    f"{self.folder.path}/metrics.jsonl: record {number} has no {', '.join(sorted(absent))}; was it edited?"
-                )
+            where = f"{self.folder.path}/metrics.jsonl: record {number}"
+            if absent := set(_RECORD) - set(record):
+                raise RunError(f"{where} has no {', '.join(sorted(absent))}; was it edited?")
+            if wrong := [name for name, kinds in _RECORD.items() if type(record[name]) not in kinds]:
+                raise RunError(f"{where}: {wrong[0]} is {record[wrong[0]]!r}; was it edited?")
         return records
 
     @cached_property
