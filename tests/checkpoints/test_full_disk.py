@@ -8,6 +8,7 @@ part names each kind of injected failure by its words.
 import contextlib
 import errno
 import os
+import random
 import shutil
 import subprocess
 
@@ -18,6 +19,7 @@ import torch
 from checkpoints.faults import FaultyDisk, assert_holds, in_child, state_of, stray_names
 from small import run_config, trainer_of
 from unembed.checkpoints import lock
+from unembed.checkpoints.files import Disk
 from unembed.checkpoints.load import load
 from unembed.checkpoints.run_folder import RunFolder
 from unembed.corpora.shards import ShardWriter, TokenShards
@@ -281,6 +283,41 @@ def test_a_flush_that_fails_is_a_save_that_failed(tmp_path):
         with RunFolder.open(copy) as run:
             run.save_checkpoint(3, **state_of(3))
             assert_holds(run.latest()[0], state_of(3))
+
+
+class FullAfter(Disk):
+    """A disk with room for so many more bytes: a write takes what still fits, the next one is refused."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self.room = n_bytes
+
+    def write(self, handle, data):
+        if not self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = super().write(handle, data[: self.room])
+        self.room -= taken
+        return taken
+
+
+def test_no_space_at_any_byte_leaves_the_old_state_and_says_so(tmp_path):
+    """A29b: at 40 random bytes of a save that replaces another, and at its first and last."""
+    path = tmp_path / "run"
+    with RunFolder.create(path, description={}) as run:
+        run.save_checkpoint(1, **state_of(1))
+        size = sum(file.stat().st_size for file in run.save_checkpoint(2, **state_of(2)).iterdir())
+    moments = [0, size - 1, *random.Random(3).sample(range(1, size - 1), 40)]
+    for moment in moments:
+        with (
+            RunFolder.open(path, files=FullAfter(moment)) as run,
+            pytest.raises(ResourceError, match=r"No space left on device\. step-000002 was not saved") as caught,
+        ):
+            run.save_checkpoint(2, **state_of(2, version=7))
+        assert caught.value.exit_code == 4
+        assert_holds(RunFolder.open(path).latest()[0], state_of(2))
+        assert stray_names(path / "checkpoints") == []
+    with RunFolder.open(path, files=FullAfter(size + 100)) as run:
+        run.save_checkpoint(2, **state_of(2, version=7))
+    assert_holds(RunFolder.open(path).latest()[0], state_of(2, version=7))
 
 
 def calls_of_a_save(path) -> list[str]:
