@@ -28,7 +28,7 @@ test-slow: $(VENV)/.development ## the tests that take more than a few seconds e
 	$(BIN)/python -m pytest -m "slow and not long"
 
 test-long: $(VENV)/.development ## the tests that take over 20 minutes each
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m long -s
 
 check: $(VENV)/.development ## style (ruff) and types (mypy)
 	$(BIN)/ruff check .
