@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from unembed.checkpoints import huggingface
+from unembed.checkpoints.gguf_model import open_gguf
 from unembed.checkpoints.native import MANIFEST, WEIGHTS, Checkpoint, open_checkpoint
 from unembed.checkpoints.pickles import refuse_pickle
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
@@ -113,6 +114,8 @@ def open_source(path: Path) -> Source | None:
         return huggingface.open_folder(path)
     if path.is_file() and path.suffix == ".safetensors" and not (path.parent / MANIFEST).is_file():
         return huggingface.open_file(path)
+    if path.is_file() and path.suffix == ".gguf":
+        return open_gguf(path)
     return None
 
 
@@ -122,6 +125,8 @@ def _foreign(source: Source, path: Path, tokenizer: str | Path | None, dtype: Dt
     size = model.spec.embedding.vocab_size
     if tokenizer is not None:
         model.tokenizer = tokenizer_files.load(tokenizer, vocab_size=size)
+    elif source.tokenizer is not None:
+        model.tokenizer = source.tokenizer
     elif (there := foreign.find(beside, size)) is not None:
         model.tokenizer = tokenizer_files.load(there)
     return model

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 import torch
@@ -20,6 +20,8 @@ from torch import Tensor
 
 from unembed.checkpoints.pickles import refuse_pickle
 from unembed.errors import CheckpointError
+
+T = TypeVar("T")
 
 # In the order in which tensors stand in a file: wide ones first, so that each starts at a multiple of its width. The
 # order among equally wide ones is the library's, so that both write the same bytes.
@@ -122,7 +124,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path}: the safetensors library cannot read it: {error}") from error
 
 
-def clean_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def clean_names(tensors: Mapping[str, T]) -> dict[str, T]:
     """Removes what torch.compile, data-parallel and FSDP wrappers put into parameter names.
 
     `_orig_mod.` and FSDP's names go wherever they stand, `module.` where the name begins with it.
@@ -132,7 +134,7 @@ def clean_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     >>> list(clean_names({"_orig_mod.module.blocks.0._orig_mod.attn.q_proj.weight": torch.ones(1)}))
     ['blocks.0.attn.q_proj.weight']
     """
-    cleaned: dict[str, Tensor] = {}
+    cleaned: dict[str, T] = {}
     source: dict[str, str] = {}
     for name, tensor in tensors.items():
         parts = [part for part in name.split(".") if part not in _WRAPPERS]

@@ -29,15 +29,21 @@ class TieDecision(NamedTuple):
 
 
 def decide_tie(
-    flag: bool | None, default: bool, embed: str, head: str, stored: Mapping[str, Tensor], *, family: str, where: str
+    flag: bool | None,
+    default: bool,
+    embed: str,
+    head: str,
+    stored: Mapping[str, Tensor],
+    *,
+    family: str,
+    where: str,
+    rule: str = "the config",
 ) -> TieDecision:
     """Decides from the config's flag (None where it is absent), the family's default, and the two tables of the file.
 
     Raises: CheckpointError when the config says untied and the file has no head.
     """
-    is_meant, source = (
-        (default, f"{family}'s default; the config does not say") if flag is None else (flag, "the config")
-    )
+    is_meant, source = (default, f"{family}'s default; the config does not say") if flag is None else (flag, rule)
     if head not in stored:
         if is_meant:
             return TieDecision(True, f"tied ({source}); the file holds the one table")

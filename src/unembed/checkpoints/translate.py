@@ -5,7 +5,8 @@ mapped tensors, so nothing is held twice and nothing stays at a random value. Th
 back.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from unembed.model import counts
 from unembed.model.check import check
 from unembed.model.spec import TransformerSpec, with_tying
 from unembed.model.transformer import Transformer
+from unembed.tokenizers.base import Tokenizer
 
 # What a loaded model computes in: the file's own types, or one type for all.
 Dtype = torch.dtype | Literal["file"] | None
@@ -32,7 +34,8 @@ _HALF = (torch.float16, torch.bfloat16)
 class Source(NamedTuple):
     """What a reader of some format found: the family, the config as plain values, the tensors by the file's names.
 
-    `format` names the format in reports, `where` the file in messages. Tensors may be made when they are asked for.
+    `format` names the format in reports, `where` the file in messages. A tensor may be made when it is asked for, each time
+    anew; `types` are those of the file, where the tensors have others.
     """
 
     family: Family
@@ -40,6 +43,28 @@ class Source(NamedTuple):
     config: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
     where: str
+    types: Mapping[str, str] | None = None
+    tokenizer: Tokenizer | None = None
+
+
+class Named(Mapping[str, Tensor]):
+    """A source's tensors under other names; none is made before it is asked for."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], name_of: Mapping[str, str]) -> None:
+        self._tensors, self._name_of = tensors, dict(name_of)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[self._name_of[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._name_of)
+
+    def __len__(self) -> int:
+        return len(self._name_of)
+
+    def without(self, name: str) -> "Named":
+        """All but one of them."""
+        return Named(self._tensors, {ours: theirs for ours, theirs in self._name_of.items() if ours != name})
 
 
 class LoadReport(NamedTuple):
@@ -68,7 +93,7 @@ class Described(NamedTuple):
 
     spec: TransformerSpec
     tie: TieDecision
-    tensors: dict[str, Tensor]
+    tensors: Named
     excused: list[Excused]
 
 
@@ -81,9 +106,18 @@ def describe(source: Source) -> Described:
     excused = config.finish()
     check(untied)
     known = [rule.theirs for rule in family.rules(with_tying(untied, False))]
-    tensors = with_one_spelling(clean_names(source.tensors), family.prefix, family.renamed, known, where=source.where)
+    named = clean_names({name: name for name in source.tensors})
+    names = with_one_spelling(named, family.prefix, family.renamed, known, where=source.where)
+    tensors = Named(source.tensors, names)
     tie = decide_tie(
-        flag, family.ties_by_default, family.embed, family.head, tensors, family=family.name, where=source.where
+        flag,
+        family.ties_by_default,
+        family.embed,
+        family.head,
+        tensors,
+        family=family.name,
+        where=source.where,
+        rule=family.tie_rule,
     )
     return Described(check(with_tying(untied, tie.tied)), tie, tensors, excused)
 
@@ -96,7 +130,7 @@ def translate(source: Source, *, dtype: Dtype = None, ignore: Sequence[str] = ()
     """
     family, (spec, tie, tensors, excused) = source.family, describe(source)
     if tie.repeats:
-        del tensors[family.head]
+        tensors = tensors.without(family.head)
         excused = [*excused, Excused(family.head, f"repeats {family.embed}, to the last bit")]
     shapes = {tensor.name: tensor.shape for tensor in counts.tensors(spec)}
     weights, unused = to_ours(
@@ -109,10 +143,6 @@ def translate(source: Source, *, dtype: Dtype = None, ignore: Sequence[str] = ()
         duplicates=family.duplicates,
         passed_over=ignore,
     )
-    file_dtypes: dict[str, int] = {}
-    for name in tensors:
-        kind = str(tensors[name].dtype).removeprefix("torch.")
-        file_dtypes[kind] = file_dtypes.get(kind, 0) + 1
     for name in weights:  # one at a time: a file is never held in both types at once
         weights[name] = as_dtype(weights[name], dtype)
     with torch.device("meta"):
@@ -124,13 +154,20 @@ def translate(source: Source, *, dtype: Dtype = None, ignore: Sequence[str] = ()
         format=source.format,
         tied=tie.tied,
         tie_reason=tie.reason,
-        file_dtypes=file_dtypes,
+        file_dtypes=_types(source),
         dtype=" and ".join(kinds),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         excused=(*excused, *unused),
         warnings=(f"{source.where}: {tie.reason}",) if tie.is_surprising else (),
     )
     return model
+
+
+def _types(source: Source) -> dict[str, int]:
+    types = source.types
+    if types is None:
+        types = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in source.tensors.items()}
+    return dict(sorted(Counter(types.values()).items()))
 
 
 def as_dtype(tensor: Tensor, dtype: Dtype) -> Tensor:

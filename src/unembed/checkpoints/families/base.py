@@ -78,6 +78,7 @@ class Family(NamedTuple):
     ignored         stored tensors that are no parameters
     duplicates      stored tensors that repeat another one
     renamed         older spellings of tensor names
+    tie_rule        what says whether the head is tied, as messages put it
     """
 
     name: str
@@ -94,6 +95,7 @@ class Family(NamedTuple):
     ignored: tuple[Ignored, ...] = ()
     duplicates: tuple[Duplicate, ...] = ()
     renamed: tuple[Renamed, ...] = ()
+    tie_rule: str = "the config"
 
 
 def read_spec(family: Family, config: ConfigReader) -> TransformerSpec:
