@@ -14,11 +14,13 @@ from unembed.checkpoints.families import FAMILIES
 from unembed.checkpoints.families.base import Family
 from unembed.checkpoints.native import read_json_object
 from unembed.checkpoints.safetensors import read_tensors, short
+from unembed.checkpoints.torch_files import read_torch
 from unembed.checkpoints.translate import Source
 from unembed.errors import CheckpointError, did_you_mean
 
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+OLD_WEIGHTS, OLD_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 _CONFIG_LIMIT_BYTES = 16 * 2**20
 _INDEX_LIMIT_BYTES = 64 * 2**20
 
@@ -30,14 +32,14 @@ def open_folder(folder: Path) -> Source:
 
 
 def open_file(file: Path) -> Source:
-    """The source of one .safetensors file, with the config.json beside it. Raises: CheckpointError."""
+    """The source of one file of weights, with the config.json beside it. Raises: CheckpointError."""
     config = file.parent / CONFIG
     if not config.is_file():
         raise CheckpointError(
             f"{file}: holds numbers and no description; expected {CONFIG} beside it. Copy the model's {CONFIG} there."
         )
     read = read_config(config)
-    return Source(family_of(read, config), "safetensors", read, read_tensors(file), str(file))
+    return Source(family_of(read, config), file.suffix.removeprefix("."), read, _read(file), str(file))
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -60,10 +62,11 @@ def family_of(config: dict[str, Any], path: Path) -> Family:
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder, mapped. Raises: CheckpointError where the index and the files disagree; UnsafeError."""
-    if (folder / INDEX).is_file():
-        return _sharded(folder)
-    if (folder / WEIGHTS).is_file():
-        return read_tensors(folder / WEIGHTS)
+    for weights, index in ((WEIGHTS, INDEX), (OLD_WEIGHTS, OLD_INDEX)):
+        if (folder / index).is_file():
+            return _sharded(folder, index)
+        if (folder / weights).is_file():
+            return _read(folder / weights)
     others = sorted(path.name for path in folder.glob("*.safetensors"))
     raise CheckpointError(
         f"{folder}: has a {CONFIG} and no weights; expected {WEIGHTS}, or {INDEX} and its files."
@@ -71,8 +74,12 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     )
 
 
-def _sharded(folder: Path) -> dict[str, Tensor]:
-    path = folder / INDEX
+def _read(file: Path) -> dict[str, Tensor]:
+    return read_tensors(file) if file.suffix == ".safetensors" else dict(read_torch(file).tensors)
+
+
+def _sharded(folder: Path, name: str) -> dict[str, Tensor]:
+    path = folder / name
     index = read_json_object(path, _INDEX_LIMIT_BYTES)
     file_of = index.get("weight_map")
     if not isinstance(file_of, dict) or not file_of or not all(isinstance(file, str) for file in file_of.values()):
@@ -82,11 +89,11 @@ def _sharded(folder: Path) -> dict[str, Tensor]:
         if Path(file).name != file or file.startswith("."):
             raise CheckpointError(f"{path}: names the file {short(file)}; expected a plain name of a file beside it")
         announced = {name for name, where in file_of.items() if where == file}
-        held = read_tensors(folder / file)
+        held = _read(folder / file)
         if announced != set(held):
             lost, more = sorted(announced - set(held)), sorted(set(held) - announced)
             raise CheckpointError(
-                f"{folder / file}: does not hold what {INDEX} says: missing {listed(lost) or 'none'}, not announced "
+                f"{folder / file}: does not hold what {name} says: missing {listed(lost) or 'none'}, not announced "
                 f"{listed(more) or 'none'}. Copy or download both again."
             )
         tensors |= held

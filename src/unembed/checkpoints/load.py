@@ -14,7 +14,8 @@ from torch import Tensor
 from unembed.checkpoints import huggingface
 from unembed.checkpoints.gguf_model import open_gguf
 from unembed.checkpoints.native import MANIFEST, WEIGHTS, Checkpoint, open_checkpoint
-from unembed.checkpoints.pickles import refuse_pickle
+from unembed.checkpoints.other_files import open_bin, open_torch
+from unembed.checkpoints.pickles import refuse_pickle, why_unsafe
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
 from unembed.checkpoints.start_ids import start_ids
 from unembed.checkpoints.translate import Dtype, Source, as_dtype, translate
@@ -53,21 +54,26 @@ class Found(NamedTuple):
 
 
 def load(
-    model: str | Path, *, step: int | None = None, tokenizer: str | Path | None = None, dtype: Dtype = None
+    model: str | Path,
+    *,
+    step: int | None = None,
+    tokenizer: str | Path | None = None,
+    like: str | None = None,
+    dtype: Dtype = None,
 ) -> Transformer:
     """Opens a MODEL: a run folder (its newest complete checkpoint, or that of `step`), a checkpoint folder, a folder or file
     of another program, or a preset.
 
     `.tokenizer` is the one that made the run's ids, the one found in or beside another program's file, or that of the file
-    `tokenizer`; a preset has none, and random weights (seed 0). `dtype` is as translate.py says; `.load_report` tells
-    what was decided about another program's file.
+    `tokenizer`; a preset has none, and random weights (seed 0). `like` names the preset whose shape a microGPT .bin has.
+    `dtype` is as translate.py says; `.load_report` tells what was decided about another program's file.
     Raises: CheckpointError when nothing of that name is a model, or its weights and its spec do not agree; UsageError for
     a step of what has none.
     """
-    return open_found(find(model, step), tokenizer=tokenizer, dtype=dtype)
+    return open_found(find(model, step, like=like), tokenizer=tokenizer, dtype=dtype)
 
 
-def find(model: str | Path, step: int | None = None) -> Found:
+def find(model: str | Path, step: int | None = None, *, like: str | None = None) -> Found:
     """Looks what a MODEL is, without building it. Raises: as `load`."""
     if not isinstance(model, str | Path) or not str(model).strip():
         raise UsageError(f"MODEL is {model!r}; give a run folder, a checkpoint folder in it, or a preset's name")
@@ -80,7 +86,7 @@ def find(model: str | Path, step: int | None = None) -> Found:
         return Found(path, run=run, checkpoint=_checkpoint_of(run, step))
     if step is not None:
         raise UsageError(f"{path}: step {step} was asked for, but only a run folder has checkpoints to choose from")
-    if (source := open_source(path)) is not None:
+    if (source := open_source(path, like)) is not None:
         return Found(path, source=source)
     folder = path.parent if path.name == WEIGHTS and path.is_file() else path  # a checkpoint's own weights name it too
     above = folder.resolve().parent.parent  # resolved: "step-000100", named from inside, has no parents of its own
@@ -108,7 +114,7 @@ def open_found(found: Found, *, tokenizer: str | Path | None = None, dtype: Dtyp
     return model
 
 
-def open_source(path: Path) -> Source | None:
+def open_source(path: Path, like: str | None = None) -> Source | None:
     """What another program left at a path, or None where nothing is, or something of our own. Raises: CheckpointError."""
     if path.is_dir() and (path / huggingface.CONFIG).is_file():
         return huggingface.open_folder(path)
@@ -116,6 +122,11 @@ def open_source(path: Path) -> Source | None:
         return huggingface.open_file(path)
     if path.is_file() and path.suffix == ".gguf":
         return open_gguf(path)
+    if path.is_file() and path.suffix == ".bin" and why_unsafe(path) is None:
+        return open_bin(path, like)
+    if path.is_file() and path.suffix in (".pt", ".pth", ".ckpt", ".bin"):
+        has_config = path.suffix == ".bin" and (path.parent / huggingface.CONFIG).is_file()
+        return huggingface.open_file(path) if has_config else open_torch(path)
     return None
 
 

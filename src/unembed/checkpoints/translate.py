@@ -45,6 +45,7 @@ class Source(NamedTuple):
     where: str
     types: Mapping[str, str] | None = None
     tokenizer: Tokenizer | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Named(Mapping[str, Tensor]):
@@ -158,7 +159,7 @@ def translate(source: Source, *, dtype: Dtype = None, ignore: Sequence[str] = ()
         dtype=" and ".join(kinds),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         excused=(*excused, *unused),
-        warnings=(f"{source.where}: {tie.reason}",) if tie.is_surprising else (),
+        warnings=(*source.notes, *([tie.reason] if tie.is_surprising else [])),
     )
     return model
 
