@@ -12,7 +12,7 @@ from unembed.model.spec import TransformerSpec
 from unembed.places import check_path, models_like, shown
 
 
-def spec_of_model(model: str | Path) -> TransformerSpec:
+def spec_of_model(model: str | Path, *, like: str | None = None) -> TransformerSpec:
     """The description of a preset, a run folder, a checkpoint in one, or another program's file.
 
     A folder wins over a preset of the same name. Raises: CheckpointError, SpecError.
@@ -32,7 +32,7 @@ def spec_of_model(model: str | Path) -> TransformerSpec:
             return _spec_of_run(file)
     if str(model) in PRESETS:
         return preset(str(model)).spec
-    if path.exists() and (found := _described(path)) is not None:
+    if path.exists() and (found := _described(path, like)) is not None:
         return found
     if path.exists():
         raise CheckpointError(f"{shown(path)}: is no run. Give a run folder, or a preset such as gpt2.")
@@ -40,12 +40,12 @@ def spec_of_model(model: str | Path) -> TransformerSpec:
     raise CheckpointError(f"{shown(path)}: there is no such run, and no preset of that name. {hint}")
 
 
-def _described(path: Path) -> TransformerSpec | None:
+def _described(path: Path, like: str | None) -> TransformerSpec | None:
     """What another program's files describe, or None for other paths; only here are weights looked at, for the tie."""
     from unembed.checkpoints.load import open_source
     from unembed.checkpoints.translate import describe
 
-    source = open_source(path)
+    source = open_source(path, like)
     return None if source is None else describe(source).spec
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from unembed.checkpoints import gguf_export
 from unembed.checkpoints.export import config_of, exportable, write_huggingface
 from unembed.checkpoints.files import DISK, discard, explaining, write_file
 from unembed.checkpoints.load import CONFIG_KEY, TOKENIZER, find, open_found
@@ -46,6 +47,7 @@ def convert(
     to: Format = "hf",
     dtype: Dtype = "file",
     tokenizer: str | Path | None = None,
+    like: str | None = None,
 ) -> Converted:
     """Opens a MODEL and writes it at `destination`, which must not exist yet.
 
@@ -55,7 +57,7 @@ def convert(
     place = Path(destination)
     if place.exists():
         raise UsageError(f"{place}: exists already; name a new place, nothing is overwritten")
-    found = find(source)
+    found = find(source, like=like)
     model = open_found(found, tokenizer=tokenizer, dtype=dtype)
     notes = [] if model.load_report is None else list(model.load_report.warnings)
     temporary = place.with_name(f".writing-{place.name}")
@@ -72,7 +74,7 @@ def convert(
             case "native":
                 n_tensors, more = _native(model, temporary, str(source))
             case "gguf":
-                raise UsageError("gguf is not written yet")
+                n_tensors, more = gguf_export.write(model, temporary, name=Path(source).name)
         with explaining(f"moving {temporary.name} to {place}", consequence, CheckpointError):
             DISK.rename(temporary, place)
             DISK.sync_folder(place.parent)

@@ -57,6 +57,7 @@ def open_gguf(path: Path) -> Source:
             f"{path}: {ARCHITECTURE_KEY} is {str(architecture)[:40]!r}; known are {', '.join(sorted(ARCHITECTURES))}. Ask for "
             "the model as a Hugging Face folder."
         )
+    tokenizer, notes = tokenizer_of(file)
     return Source(
         family=ARCHITECTURES[architecture],
         format="gguf",
@@ -64,7 +65,8 @@ def open_gguf(path: Path) -> Source:
         tensors=Tensors(file),
         where=str(path),
         types={name: tensor.type for name, tensor in file.tensors.items() if name != FACTORS},
-        tokenizer=_tokenizer(file),
+        tokenizer=tokenizer,
+        notes=notes,
     )
 
 
@@ -107,11 +109,11 @@ def _known_scaling(file: GgufFile, config: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def _tokenizer(file: GgufFile) -> Tokenizer | None:
-    """The tokenizer inside the file; None where it has none, or one of a kind that is not claimed."""
-    if "tokenizer.ggml.model" not in file.metadata:
-        return None
+def tokenizer_of(file: GgufFile) -> tuple[Tokenizer | None, tuple[str, ...]]:
+    """The tokenizer inside the file, and what there is to say of it; None where it has none, or one that is not read."""
+    if file.metadata.get("tokenizer.ggml.model", "no_vocab") == "no_vocab":
+        return None, ()
     try:
-        return read_vocabulary(file.metadata, where=str(file.path)).tokenizer
-    except TokenizerError:
-        return None  # the model is whole without it, and --tokenizer gives another
+        return read_vocabulary(file.metadata, where=str(file.path)).tokenizer, ()
+    except TokenizerError as error:
+        return None, (str(error),)  # the model is whole without it, and --tokenizer gives another

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from unembed.checkpoints import huggingface
+from unembed.checkpoints.gguf import read_gguf
+from unembed.checkpoints.gguf_model import tokenizer_of
 from unembed.checkpoints.load import TOKENIZER, find, open_source
 from unembed.checkpoints.native import WEIGHTS, why_incomplete
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
@@ -20,6 +22,7 @@ from unembed.model import counts
 from unembed.model.presets import PRESETS, preset
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers import foreign
+from unembed.tokenizers.base import Tokenizer
 
 T = TypeVar("T")
 
@@ -42,7 +45,7 @@ class Inspected(NamedTuple):
     problems: list[str]
 
 
-def inspect(model: str | Path) -> Inspected:
+def inspect(model: str | Path, like: str | None = None) -> Inspected:
     """Looks into anything that may be a MODEL. No error of a file leaves this function; it becomes a problem."""
     path = Path(model)
     problems: list[str] = []
@@ -60,8 +63,28 @@ def inspect(model: str | Path) -> Inspected:
         read = (_tried(problems, lambda: huggingface.read_config(config)) or {}) if config.is_file() else {}
         _account(path, problems)
         return Inspected("safetensors", tensors, read, _tokenizer(path.parent, problems), problems)
-    _tried(problems, lambda: find(path))
-    return Inspected("unknown", [], {}, None, problems)
+    if path.is_file() and path.suffix == ".gguf":
+        return _gguf(path, problems)
+    source = _tried(problems, lambda: find(path, like=like).source)
+    if source is None:
+        return Inspected("unknown", [], {}, None, problems)
+    held = {name: source.tensors[name] for name in source.tensors}
+    tensors = [Tensor(name, str(one.dtype).removeprefix("torch."), tuple(one.shape)) for name, one in held.items()]
+    _account(path, problems, like)
+    return Inspected(source.format, tensors, dict(source.config), _tokenizer(path.parent, problems), problems)
+
+
+def _gguf(path: Path, problems: list[str]) -> Inspected:
+    file = _tried(problems, lambda: read_gguf(path))
+    if file is None:
+        return Inspected("gguf", [], {}, None, problems)
+    tensors = [Tensor(name, one.type, one.shape) for name, one in file.tensors.items()]
+    # a vocabulary is for `tokenize`, not for eyes
+    config = {key: value for key, value in file.metadata.items() if isinstance(value, str | bool | int | float)}
+    _account(path, problems)
+    tokenizer, notes = tokenizer_of(file)
+    problems += notes
+    return Inspected("gguf", tensors, config, None if tokenizer is None else _facts(path.name, tokenizer), problems)
 
 
 def _folder(path: Path, problems: list[str]) -> Inspected:
@@ -91,11 +114,11 @@ def _header(file: Path) -> list[Tensor]:
     return [Tensor(name, info.dtype, info.shape) for name, info in read_header(file).tensors.items()]
 
 
-def _account(path: Path, problems: list[str]) -> None:
+def _account(path: Path, problems: list[str], like: str | None = None) -> None:
     """What loading would object to, if what was seen so far is no obstacle already."""
 
     def account() -> None:
-        source = open_source(path)
+        source = open_source(path, like)
         assert source is not None
         describe(source)
 
@@ -110,14 +133,18 @@ def _tokenizer(folder: Path, problems: list[str]) -> dict[str, Any] | None:
     read = _tried(problems, lambda: tokenizer_files.load(found))
     if read is None:
         return None
+    return _facts(found.name, read)
+
+
+def _facts(file: str, tokenizer: Tokenizer) -> dict[str, Any]:
     return {
-        "file": found.name,
-        "kind": read.kind,
-        "vocab_size": read.vocab_size,
-        "specials": dict(read.specials),
-        "start_id": read.start_id,
-        "end_id": read.end_id,
-        "lossless": read.is_lossless,
+        "file": file,
+        "kind": tokenizer.kind,
+        "vocab_size": tokenizer.vocab_size,
+        "specials": dict(tokenizer.specials),
+        "start_id": tokenizer.start_id,
+        "end_id": tokenizer.end_id,
+        "lossless": tokenizer.is_lossless,
     }
 
 

@@ -36,7 +36,10 @@ def open_torch(path: Path) -> Source:
 
 
 def open_bin(path: Path, like: str | None) -> Source:
-    """The source in a .bin file; `like` names the preset whose shape a microGPT file has. Raises: CheckpointError, UsageError."""
+    """The source in a .bin file; `like` names the preset whose shape a microGPT file has.
+
+    Raises: CheckpointError, UsageError.
+    """
     try:
         file = read_llama2c(path)
     except CheckpointError as no_llama2c:

@@ -2,6 +2,7 @@
 
 import click
 
+from unembed.cli.models import model_options
 from unembed.cli.render import format_option, quiet_option, say, write_result
 
 DTYPES = ("file", "float32", "float16", "bfloat16", "float64")
@@ -12,11 +13,18 @@ DTYPES = ("file", "float32", "float16", "bfloat16", "float64")
 @click.argument("dest")
 @click.option("--to", "target", type=click.Choice(["hf", "gguf", "native"]), default="hf", show_default=True)
 @click.option("--dtype", type=click.Choice(DTYPES), default="file", show_default=True, help="Type of the numbers.")
-@click.option("--tokenizer", help="A tokenizer's file, where none is found beside the model.")
+@model_options
 @format_option
 @quiet_option
 def command(
-    source: str, dest: str, target: str, dtype: str, tokenizer: str | None, output_format: str, quiet: bool
+    source: str,
+    dest: str,
+    target: str,
+    dtype: str,
+    tokenizer: str | None,
+    like: str | None,
+    output_format: str,
+    quiet: bool,
 ) -> None:
     """Write the model SOURCE at DEST in another format: hf (for transformers), gguf (llama.cpp), native (a run folder).
 
@@ -32,7 +40,7 @@ def command(
     from unembed.results import Result
 
     kind = "file" if dtype == "file" else getattr(torch, dtype)
-    done = convert(source, dest, to=target, dtype=kind, tokenizer=tokenizer)  # type: ignore[arg-type]
+    done = convert(source, dest, to=target, dtype=kind, tokenizer=tokenizer, like=like)  # type: ignore[arg-type]
     for note in done.notes:
         say(note, quiet=quiet)
     values = {"written": str(done.written), "tensors": done.tensors, "parameters": done.parameters, "tied": done.tied}

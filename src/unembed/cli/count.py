@@ -9,9 +9,10 @@ from unembed.cli.render import format_option, quiet_option, write_result
 @click.command(name="count", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model", shell_complete=complete_model)
 @click.option("--tied/--untied", "tied", default=None, help="Count the same model with its head tied, or untied.")
+@click.option("--like", metavar="PRESET", help="The preset whose shape a microGPT .bin has; it holds none.")
 @format_option
 @quiet_option
-def command(model: str, tied: bool | None, output_format: str, quiet: bool) -> None:
+def command(model: str, tied: bool | None, like: str | None, output_format: str, quiet: bool) -> None:
     """Count the parameters of MODEL, any model, part by part; a shared table counts once.
 
     Examples:
@@ -26,7 +27,7 @@ def command(model: str, tied: bool | None, output_format: str, quiet: bool) -> N
     from unembed.planning.flops import flops
     from unembed.results import Result
 
-    spec = spec_of_model(model)
+    spec = spec_of_model(model, like=like)
     spec = spec if tied is None else with_tying(spec, tied)
     counted = count(spec)
     write_result(

@@ -8,9 +8,10 @@ from unembed.errors import InputError
 
 @click.command(name="inspect", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model")
+@click.option("--like", metavar="PRESET", help="The preset whose shape a microGPT .bin has; it holds none.")
 @format_option
 @quiet_option
-def command(model: str, output_format: str, quiet: bool) -> None:
+def command(model: str, like: str | None, output_format: str, quiet: bool) -> None:
     """Show what MODEL holds: format, tensors, config, tokenizer, and what is wrong with it.
 
     Broken files are read as far as possible; exit code 3 says that something is wrong.
@@ -24,7 +25,7 @@ def command(model: str, output_format: str, quiet: bool) -> None:
     from unembed.checkpoints.inspect import inspect
     from unembed.results import Result, Table
 
-    found = inspect(model)
+    found = inspect(model, like)
     rows = {
         "name": [tensor.name for tensor in found.tensors],
         "dtype": [tensor.dtype for tensor in found.tensors],

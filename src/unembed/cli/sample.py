@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unembed.cli.models import model_options, open_model
 from unembed.cli.paths import complete_model
 from unembed.cli.prompts import read_prompt, read_prompts
 from unembed.cli.render import format_option, quiet_option, say, write_result
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="For each token the N most probable ones, what cut each of them, and which was drawn.",
 )
+@model_options
 @format_option
 @quiet_option
 def command(
@@ -85,6 +87,8 @@ def command(
     seed: int,
     past_context: str,
     n_top: int | None,
+    tokenizer: str | None,
+    like: str | None,
     output_format: str,
     quiet: bool,
 ) -> None:
@@ -125,15 +129,18 @@ def command(
     stops = check_stops(stops)
     if prompts is not None:
         requests = read_prompts(prompts, seed)
-        _many(model, requests, stops, options, output_format, quiet)
-    elif n_top is not None:
-        _look(model, read_prompt(prompt), seed, stops, n_top, options, output_format, quiet)
+        _many(open_model(model, tokenizer, like, quiet=quiet), requests, stops, options, output_format, quiet)
+        return
+    text = read_prompt(prompt)
+    loaded = open_model(model, tokenizer, like, quiet=quiet)
+    if n_top is not None:
+        _look(loaded, text, seed, stops, n_top, options, output_format, quiet)
     else:
-        _one(model, read_prompt(prompt), seed, stops, options, output_format, quiet)
+        _one(loaded, text, seed, stops, options, output_format, quiet)
 
 
 def _one(
-    model: str,
+    loaded: "Transformer",
     prompt: str,
     seed: int,
     stops: tuple[str, ...],
@@ -142,11 +149,9 @@ def _one(
     quiet: bool,
 ) -> None:
     """One text, shown while it is made where people read it."""
-    from unembed.checkpoints.load import load
     from unembed.generation.texts import Writing, write
     from unembed.results import Result
 
-    loaded = load(model)
     writing = Writing(loaded, prompt, stops=stops)
     is_live = output_format == "table"
     # a terminal is shown no control characters that a model made up; a pipe gets the text itself
@@ -157,14 +162,15 @@ def _one(
         if is_live:
             click.echo(clean(new), nl=False)
     if is_live:
-        click.echo()
+        # a pipe gets the text to the last byte, a terminal a prompt on its own line
+        click.echo(nl=sys.stdout.isatty())
     else:
         write_result(Result(name="sample", values=writing.values()), output_format)
     _tell(loaded, [writing], quiet)
 
 
 def _many(
-    model: str,
+    loaded: "Transformer",
     requests: list[tuple[str, int]],
     stops: tuple[str, ...],
     options: dict[str, Any],
@@ -172,10 +178,8 @@ def _many(
     quiet: bool,
 ) -> None:
     """Many texts side by side: one row each, in the order of the prompts."""
-    from unembed.checkpoints.load import load
     from unembed.generation.texts import Writing, table_of, write_all
 
-    loaded = load(model)
     writings = [Writing(loaded, prompt, stops=stops) for prompt, _ in requests]
     write_all(loaded, writings, seeds=[seed for _, seed in requests], **options)
     # people read texts; programs get the ids too
@@ -185,7 +189,7 @@ def _many(
 
 
 def _look(
-    model: str,
+    loaded: "Transformer",
     prompt: str,
     seed: int,
     stops: tuple[str, ...],
@@ -195,11 +199,9 @@ def _look(
     quiet: bool,
 ) -> None:
     """One text and the candidates of each draw."""
-    from unembed.checkpoints.load import load
     from unembed.generation.candidates import look
     from unembed.generation.texts import Writing
 
-    loaded = load(model)
     writing = Writing(loaded, prompt, stops=stops)
     write_result(look(loaded, writing, n_top=n_top, seed=seed, **options), output_format)
     _tell(loaded, [writing], quiet)

@@ -95,7 +95,38 @@ def _tokenizer_at(model: str) -> "Tokenizer":
             f"{model}: a preset is a shape with random weights and has no tokenizer. Name a run folder, or a tokenizer's "
             "file such as tokenizer.json, tokenizer.model or vocab.bpe"
         )
+    if path.is_file() and (found := _inside_or_beside(path)) is not None:
+        return found
     run = path.resolve().parent.parent
     if path.is_dir() and not (path / files.FILE_NAME).exists() and (run / "run.json").is_file():
         path = run  # a checkpoint: its run keeps the tokenizer
     return files.load(path)
+
+
+def _inside_or_beside(path: Path) -> "Tokenizer | None":
+    """The tokenizer of a file of weights: inside a GGUF, beside the others; None where the file is a tokenizer's own."""
+    from unembed.errors import CheckpointError, TokenizerError
+    from unembed.tokenizers import files, foreign
+
+    if path.suffix == ".gguf":
+        from unembed.checkpoints.gguf import read_gguf
+        from unembed.checkpoints.gguf_model import tokenizer_of
+
+        tokenizer, notes = tokenizer_of(read_gguf(path))
+        if tokenizer is None:
+            raise TokenizerError(notes[0] if notes else f"{path}: has no tokenizer inside; name its file instead")
+        return tokenizer
+    size = None
+    if path.suffix == ".bin":
+        from unembed.checkpoints.llama2c import read_config
+
+        try:
+            size = read_config(path).vocab_size
+        except CheckpointError:
+            return None  # a tokenizer's own .bin, as its reader will say
+    elif path.suffix not in (".safetensors", ".pt"):
+        return None
+    beside = foreign.find(path.parent, size)
+    if beside is None:
+        raise foreign.why_none(path.parent, size)
+    return files.load(beside)

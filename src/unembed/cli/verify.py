@@ -2,6 +2,7 @@
 
 import click
 
+from unembed.cli.models import model_options
 from unembed.cli.render import format_option, quiet_option, say, write_result
 from unembed.errors import InputError
 
@@ -9,10 +10,12 @@ from unembed.errors import InputError
 @click.command(name="verify", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model")
 @click.option("--claim", "names", multiple=True, help="Try this claim alone; may be given several times.")
-@click.option("--tokenizer", help="A tokenizer's file, where none is found beside the model.")
+@model_options
 @format_option
 @quiet_option
-def command(model: str, names: tuple[str, ...], tokenizer: str | None, output_format: str, quiet: bool) -> None:
+def command(
+    model: str, names: tuple[str, ...], tokenizer: str | None, like: str | None, output_format: str, quiet: bool
+) -> None:
     """Prove on MODEL what is claimed of every model: counts, tie, cache, batches, tokenizer, export, parity, resume.
 
     Exit code 3 says that a claim failed; the result is printed all the same.
@@ -31,7 +34,7 @@ def command(model: str, names: tuple[str, ...], tokenizer: str | None, output_fo
         if output_format == "table":
             say(f"{claim.status:<8} {claim.name}", quiet=quiet)
 
-    claims = verify(subject_of(model, tokenizer=tokenizer), names or None, tell)
+    claims = verify(subject_of(model, tokenizer=tokenizer, like=like), names or None, tell)
     if output_format == "json":
         write_result(Result(name="verify", values={"claims": [claim._asdict() for claim in claims]}), output_format)
     else:

@@ -23,9 +23,9 @@ CLAIMS: dict[str, ClaimFunction] = {
 }
 
 
-def subject_of(model: str | Path, *, tokenizer: str | Path | None = None) -> Subject:
+def subject_of(model: str | Path, *, tokenizer: str | Path | None = None, like: str | None = None) -> Subject:
     """Opens a MODEL for examination. Raises: as `load`."""
-    found = find(model)
+    found = find(model, like=like)
     return Subject(
         name=str(model),
         model=open_found(found, tokenizer=tokenizer),

@@ -1,0 +1,98 @@
+"""A tokenizer as the keys of a GGUF file, where the format can say exactly what it does; before it: gguf_vocabulary.py.
+
+Byte-level BPE needs a pre-tokenizer with a name that llama.cpp knows, so the rule is looked up among those whose ids were
+compared; a SentencePiece model is its pieces, scores and types. What is written is read again and must agree on texts.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from unembed.errors import TokenizerError
+from unembed.tokenizers import engine, proto
+from unembed.tokenizers.base import Tokenizer
+from unembed.tokenizers.gguf_vocabulary import PRE_TOKENIZERS, PREFIX, read_vocabulary
+from unembed.tokenizers.library import PROBES
+from unembed.tokenizers.pieces import PieceTokenizer
+from unembed.tokenizers.subword import SubwordTokenizer
+
+_GPT2_NAME = "gpt-2"
+
+
+def gguf_keys(tokenizer: Tokenizer, n_rows: int) -> dict[str, Any] | None:
+    """The keys of a tokenizer for a table of `n_rows`, padded rows included; None where the format has no exact form."""
+    if isinstance(tokenizer, PieceTokenizer):
+        made = _pieces(tokenizer, n_rows)
+    elif isinstance(tokenizer, SubwordTokenizer):
+        made = _byte_level(tokenizer, n_rows)
+    else:
+        return None
+    return made if made is not None and _agrees(tokenizer, made) else None
+
+
+def _pieces(tokenizer: PieceTokenizer, n_rows: int) -> dict[str, Any] | None:
+    model = tokenizer.model
+    if model.model_type != proto.BPE or model.has_charsmap:
+        return None
+    padding = [(f"[PAD{i}]", 0.0, proto.UNUSED) for i in range(len(model.pieces), n_rows)]
+    pieces = [*model.pieces, *padding]
+    return {
+        f"{PREFIX}model": "llama",
+        f"{PREFIX}tokens": [text for text, _, _ in pieces],
+        f"{PREFIX}scores": np.array([score for _, score, _ in pieces], dtype=np.float32),
+        f"{PREFIX}token_type": np.array([kind for _, _, kind in pieces], dtype=np.int32),
+        f"{PREFIX}add_space_prefix": model.adds_dummy_prefix,
+        f"{PREFIX}remove_extra_whitespaces": model.removes_extra_spaces,
+        **_marks(tokenizer, adds_start=tokenizer.start_id is not None),
+    }
+
+
+def _byte_level(tokenizer: SubwordTokenizer, n_rows: int) -> dict[str, Any] | None:
+    values = tokenizer.to_dict()["engine"]
+    name = _pre_tokenizer_of(values)
+    if name is None or values["model"]["type"] != "BPE" or not engine.writes_all_bytes(values):
+        return None
+    special = set(tokenizer.specials.values())
+    added = {token["id"] for token in values.get("added_tokens", ())}
+    kinds = [
+        proto.CONTROL if i in special else proto.USER_DEFINED if i in added else proto.NORMAL for i in range(n_rows)
+    ]
+    kinds[tokenizer.vocab_size :] = [proto.UNUSED] * (n_rows - tokenizer.vocab_size)
+    tokens = [*tokenizer.tokens, *(f"[PAD{i}]" for i in range(tokenizer.vocab_size, n_rows))]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in values["model"]["merges"]]
+    return {
+        f"{PREFIX}model": "gpt2",
+        f"{PREFIX}pre": name,
+        f"{PREFIX}tokens": tokens,
+        f"{PREFIX}token_type": np.array(kinds, dtype=np.int32),
+        f"{PREFIX}merges": merges,
+        **_marks(tokenizer, adds_start=False),
+    }
+
+
+def _pre_tokenizer_of(values: dict[str, Any]) -> str | None:
+    """The name of the rule that cuts a text before merging, or None for a rule without a name."""
+    steps = engine.flatten(values.get("pre_tokenizer"), "pretokenizers")
+    cuts = tuple(step["pattern"].get("Regex") for step in steps if step["type"] == "Split" and "pattern" in step)
+    if any(step["type"] not in ("Split", "ByteLevel") or step.get("add_prefix_space") for step in steps):
+        return None
+    if steps and steps[-1].get("use_regex", True):
+        return _GPT2_NAME if not cuts else None
+    return next((name for name, rule in PRE_TOKENIZERS.items() if rule == cuts), None)
+
+
+def _marks(tokenizer: Tokenizer, *, adds_start: bool) -> dict[str, Any]:
+    marks = {"bos": tokenizer.start_id, "eos": tokenizer.end_id, "unknown": tokenizer.unknown_id}
+    named = {f"{PREFIX}{role}_token_id": token_id for role, token_id in marks.items() if token_id is not None}
+    return {**named, f"{PREFIX}add_bos_token": adds_start, f"{PREFIX}add_eos_token": False}
+
+
+def _agrees(tokenizer: Tokenizer, keys: dict[str, Any]) -> bool:
+    try:
+        back = read_vocabulary(keys, where="gguf").tokenizer
+    except TokenizerError:
+        return False
+    return all(
+        back.encode(text).ids == (ids := tokenizer.encode(text).ids) and back.decode(ids) == tokenizer.decode(ids)
+        for text in PROBES
+    )
