@@ -55,7 +55,7 @@ def test_greedy_is_temperature_zero_and_top_k_one(trained):
 def test_a_stream_to_a_pipe_is_prompt_and_continuation(trained):
     text = sampled(trained, "--prompt", "to be", "--tokens", "4", "--seed", "1")["text"]
     done = run("sample", trained, "--prompt", "to be", "--tokens", "4", "--seed", "1")
-    assert (done.code, done.out) == (0, f"to be{text}\n")
+    assert (done.code, done.out) == (0, f"to be{text}")
 
 
 def test_past_the_context_slides_and_says_so_or_stops(trained):
