@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import signal
 
 import pytest
 
@@ -10,7 +11,7 @@ from unembed.checkpoints.load import open_run
 from unembed.checkpoints.run_folder import RunFolder
 from unembed.corpora.reading import Reading
 from unembed.corpora.text import find_files
-from unembed.errors import CorpusError, RunError, UsageError
+from unembed.errors import CorpusError, Interrupted, RunError, UsageError
 from unembed.recipes.small import prepare as prepare_small
 from unembed.recipes.start import train
 from unembed.training.config import parse_setting
@@ -144,3 +145,62 @@ def test_bits_per_byte_stand_beside_the_loss(text, tmp_path):
     outcome = begin(text, tmp_path / "run")
     # the last tenth is 80 tokens, a character each, and 100 bytes
     assert outcome.val_bits_per_byte == pytest.approx(outcome.val_loss_nats / math.log(2) * 80 / 100)
+
+
+# --- what is announced ------------------------------------------------------------------------------------
+
+
+def said_by(text, out, **settings):
+    said = []
+    train([text], recipe_name="nanogpt-cpu", out=out, settings=settings, resume=True, say=said.append)
+    return said
+
+
+SHORT = {"steps": 2, "batch_size": 2, "accumulate": 3, "context_length": 8, "eval_every": 2, "sample_every": 0}
+
+
+def test_announced_steps_are_those_that_are_done(text, tmp_path):
+    """From the settings and the data as they are in the end, not from the recipe's own plan."""
+    said = said_by(text, tmp_path / "run", **SHORT)
+    n_tokens = len(text.read_text()) * 9 // 10
+    assert f"2 steps of 48 tokens, {2 * 48 / n_tokens:.2g} times the {n_tokens:,} tokens of the text" in said
+
+
+def test_another_total_is_said_to_change_the_schedule_where_it_does(text, tmp_path):
+    """A cosine was under way, so the steps done had other rates; in the warm-up they would have had the same."""
+    out, told = tmp_path / "run", "the learning rate's schedule now spans 3 steps instead of 2; the 2 steps done had"
+    said_by(text, out, **SHORT, **{"training.schedule.warmup_steps": 0})
+    more = {**SHORT, "training.schedule.warmup_steps": 0, "steps": 3}
+    assert any(sentence.startswith(told) for sentence in said_by(text, out, **more))
+    assert not any("schedule now spans" in sentence for sentence in said_by(text, out, **more))
+    calm = tmp_path / "calm"
+    said_by(text, calm, **SHORT, **{"training.schedule.warmup_steps": 5})
+    again = said_by(text, calm, **{**SHORT, "training.schedule.warmup_steps": 5, "steps": 3})
+    assert not any("schedule now spans" in sentence for sentence in again)
+    assert "going on after step 2" in again
+
+
+def test_a_total_that_only_lengthens_a_plateau_gives_the_very_run_that_was_begun_with_it(text, tmp_path):
+    """The claim behind saying nothing: equal rates so far, so equal bits in the end."""
+    plateau = {"type": "plateau", "peak": 1e-3, "floor": 0.0, "warmup_steps": 1, "decay_steps": 1}
+    changes = {**SHORT, "training.schedule": plateau}
+    with pytest.raises(Interrupted):
+        train([text], recipe_name="nanogpt-cpu", out=tmp_path / "on", settings=changes, observers=[terminate_at_one])
+    said = said_by(text, tmp_path / "on", **{**changes, "steps": 4})
+    assert not any("schedule now spans" in sentence for sentence in said)
+    said_by(text, tmp_path / "at once", **{**changes, "steps": 4})
+    ours, theirs = (RunFolder.open(tmp_path / name).latest()[0].path for name in ("on", "at once"))
+    assert (ours / "optimizer.safetensors").read_bytes() == (theirs / "optimizer.safetensors").read_bytes()
+
+
+def terminate_at_one(trainer, record):
+    if record["step"] == 0 and record["split"] == "val":
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_an_interrupted_run_says_when_its_validation_loss_was_measured(text, tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        train([text], recipe_name="nanogpt-cpu", out=out, settings=SHORT, observers=[terminate_at_one])
+    done = train([text], recipe_name="nanogpt-cpu", out=out, settings={"steps": 1}, resume=True)
+    assert (done.step, done.val_step, done.best_step, done.stopped) == (1, 0, 0, "steps")

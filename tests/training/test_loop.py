@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from oracles.specs import base, changed
 from small import run_config, tokens, trainer_of
@@ -80,6 +82,32 @@ def test_accumulated_gradient_is_that_of_the_large_batch(accumulate, batch_size,
     for name, gradient in gradients(large).items():
         error = (gradients(small)[name] - gradient).norm() / gradient.norm().clamp(min=1e-12)
         assert error <= 1e-5, name
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_property_any_split_of_any_unequal_sequences_is_the_large_batch(data):
+    """A05b: sequences of lengths drawn by hypothesis, empty ones included, in every split into equal micro-batches."""
+    lengths = data.draw(st.lists(st.integers(0, 12), min_size=12, max_size=12), label="labels of each sequence")
+    batch_size = data.draw(st.sampled_from([1, 2, 3, 4, 6]), label="sequences at once")
+
+    def hide(index, targets):
+        for row in range(len(targets)):
+            targets[row, lengths[(index * len(targets) + row) % 12] :] = IGNORED
+        return targets
+
+    large = trainer_of(run_config(batch_size=12, clip_norm=None), train=masked(hide))
+    small = trainer_of(
+        run_config(batch_size=batch_size, accumulate=12 // batch_size, clip_norm=None), train=masked(hide)
+    )
+    before = weights(small)
+    loss, norm = large.step()
+    assert small.step() == (pytest.approx(loss, rel=1e-5), pytest.approx(norm, rel=1e-5))
+    assert small.tokens == large.tokens == sum(lengths)
+    for name, gradient in gradients(large).items():
+        error = (gradients(small)[name] - gradient).norm()
+        assert error <= 1e-5 * gradient.norm() + 1e-12, name
+    assert equal(before, weights(small)) == (sum(lengths) == 0)
 
 
 def test_unequal_micro_batches_are_weighed_by_tokens():
