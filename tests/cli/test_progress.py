@@ -95,7 +95,7 @@ def test_a_run_that_stops_early_has_no_time_left(peak):
 
 def test_a_sample_is_one_safe_line_and_not_too_many(peak):
     trainer = trainer_of(run_config())
-    sample = {"step": 4, "split": "sample", "prompt": "To", "text": " be\n\x1b[2J or " + "x" * 200}
+    sample = {"step": 4, "split": "sample", "text": "To be\n\x1b[2J or " + "x" * 200}
     told = shown(trainer, [sample, {**sample, "step": 5}])
     (line,) = told.splitlines()
     assert line.startswith("step 4 writes: To be\\n\\x1b[2J or xxx")

@@ -15,6 +15,8 @@ from unembed.errors import Interrupted
 from unembed.recipes.start import train
 from unembed.training.loop import Trainer
 from unembed.training.validation import Validation
+from unembed.views.progress import loss
+from unembed.views.run import RunView
 
 TEXT = "El perro que corre por la calle no tiene hambre. La gata duerme.\n" * 40
 # Losses of the evaluations at steps 0, 2, 4, ...: the best is at step 4, and three worse ones follow it.
@@ -75,6 +77,8 @@ def test_run_ends_after_so_many_evaluations_without_a_better_loss(text, scripted
     state = RunFolder.open(out).latest()[0].state
     assert (state["step"], state["val_step"], state["n_worse"]) == (10, 10, 3)
     assert metrics(out)[-1]["step"] == 10
+    report = loss(RunView.open(out))
+    assert (report.notes, report.values["steps"], "steps_planned" in report.values) == ((), 10, False)
 
 
 @pytest.mark.parametrize("stops", [(5, 7), (9,), (3, 6, 10)])
@@ -137,8 +141,8 @@ def trainer_at(text, out, steps):
 def test_worked_example_of_the_count():
     seen = Validation()
     found = []
-    for step, loss in enumerate((3.0, 2.0, 2.0, float("nan"), 1.5)):
-        seen = seen.after(step, loss)
+    for step, value in enumerate((3.0, 2.0, 2.0, float("nan"), 1.5)):
+        seen = seen.after(step, value)
         found.append((seen.best_step, seen.n_worse, seen.step))
     assert found == [(0, 0, 0), (1, 0, 1), (1, 1, 2), (1, 2, 3), (4, 0, 4)]
     assert Validation.of_state(seen.to_state()) == seen

@@ -14,7 +14,7 @@ from unembed.recipes.start import train
 from unembed.tokenizers.characters import CharacterTokenizer
 from unembed.training.config import with_settings
 from unembed.training.loop import Trainer
-from unembed.training.samples import MOST_TOKENS, Sampler, opening, sample_seed
+from unembed.training.samples import MOST_TOKENS, Sampler, sample_seed
 
 TEXT = "El perro que corre por la calle no tiene hambre.\nLa gata duerme.\n" * 40
 SETTINGS = {
@@ -57,11 +57,11 @@ def metrics(out):
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
-def test_samples_stand_at_their_steps_and_hold_prompt_and_text(straight):
+def test_samples_stand_at_their_steps_and_hold_a_text(straight):
     found = RunFolder.open(straight).samples()
     assert [one["step"] for one in found] == [0, 2, 4, 6]
-    assert all(list(one) == ["step", "prompt", "text"] for one in found)
-    assert all(one["prompt"] == "" and 0 < len(one["text"]) <= 8 for one in found)
+    assert all(list(one) == ["step", "text"] for one in found)
+    assert all(0 < len(one["text"]) <= 8 for one in found)
     assert all(set(one["text"]) <= set(TEXT) for one in found)
     assert len({one["text"] for one in found}) == 4
 
@@ -104,10 +104,10 @@ def test_without_a_number_a_sample_comes_with_each_evaluation(text, tmp_path):
     assert [one["step"] for one in RunFolder.open(tmp_path / "run").samples()] == [0, 3, 4]
 
 
-def sampler_of(trainer: Trainer, prompt: str = "") -> Sampler:
+def sampler_of(trainer: Trainer) -> Sampler:
     letters = "abcdefghijk\n "[: trainer.config.model.embedding.vocab_size]
     trainer.model.tokenizer = CharacterTokenizer.from_text(letters, has_end=False)
-    return Sampler(prompt, 1)
+    return Sampler(1)
 
 
 def test_the_same_seed_and_step_give_the_same_text_and_others_another():
@@ -121,13 +121,6 @@ def test_the_same_seed_and_step_give_the_same_text_and_others_another():
     assert sampler(trainer.model, 5)["text"] != first["text"]
     assert len(first["text"]) == min(MOST_TOKENS, trainer.config.model.context_length)
     assert len({sample_seed(seed, step) for seed in range(9) for step in range(9)}) == 81
-
-
-def test_a_prompt_begins_the_text_and_is_not_repeated():
-    trainer = trainer_of(run_config())
-    record = sampler_of(trainer, "abc")(trainer.model, 0)
-    assert record["prompt"] == "abc"
-    assert len(record["text"]) == min(MOST_TOKENS, trainer.config.model.context_length)
 
 
 def test_weights_that_are_not_finite_are_no_fault_of_the_sampler():
@@ -144,10 +137,12 @@ def test_weights_that_are_not_finite_are_no_fault_of_the_sampler():
         trainer.run()
 
 
-def test_a_text_without_breaks_begins_as_the_text_does():
-    acids = CharacterTokenizer.from_text("ACGT", has_end=False)
-    assert opening(acids, [acids.encode("G").ids[0]]) == "G"
-    assert opening(CharacterTokenizer.from_text("ACGT\n", has_end=False), [2]) == ""
+def test_a_text_without_breaks_begins_after_a_token_of_its_own(tmp_path):
+    """DNA has no line break and no space: nothing could be read after, but a base."""
+    path = tmp_path / "dna.txt"
+    path.write_text("ACGTTGCA" * 100)
+    begin(path, tmp_path / "run", steps=1)
+    assert all(set(one["text"]) <= set("ACGT") for one in RunFolder.open(tmp_path / "run").samples())
 
 
 @pytest.mark.slow  # a compiler runs

@@ -91,7 +91,7 @@ class Progress:
         if self._sampled_at and time.monotonic() - self._sampled_at < PLAIN_EVERY_SECONDS:
             return
         self._sampled_at = time.monotonic()
-        text = visible(record["prompt"] + record["text"])
+        text = visible(record["text"])
         cut = text if len(text) <= SAMPLE_CHARACTERS else text[: SAMPLE_CHARACTERS - 1] + "…"
         say(f"step {record['step']} writes: {cut}")
 

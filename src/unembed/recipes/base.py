@@ -25,8 +25,7 @@ class Prepared:
     """A run that is decided but not begun.
 
     `write_shards` writes the token ids into a folder and opens it; `data` describes their source for run.json; `floors`
-    are losses in nats that no model can go below, where they are known; `notes` are sentences for the user; `sample_prompt` is
-    what a sample on the way begins with, where the recipe knows better than the tokenizer.
+    are losses in nats that no model can go below, where they are known; `notes` are sentences for the user.
     """
 
     config: RunConfig
@@ -35,7 +34,6 @@ class Prepared:
     data: Mapping[str, Any]
     floors: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    sample_prompt: str = ""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import torch
 from unembed.checkpoints.files import explaining
 from unembed.checkpoints.load import CONFIG_KEY, TOKENIZER, open_run
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder, refuse_occupied
+from unembed.checkpoints.start_ids import start_ids
 from unembed.corpora.reading import Reading, reading_of
 from unembed.corpora.shards import TokenShards
 from unembed.errors import CheckpointError, RunError, SpecError, UsageError
@@ -33,12 +34,11 @@ from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.base import Tokenizer
 from unembed.training.config import RunConfig, check_config, with_settings
 from unembed.training.loop import Observer, Trainer
-from unembed.training.samples import Sampler, opening
+from unembed.training.samples import Sampler
 from unembed.training.tensorboard import EventWriter, require_tensorboard
 
 DATA = "data"
 SETTINGS_KEY = "settings"
-PROMPT_KEY = "sample_prompt"
 Say = Callable[[str], None]
 
 
@@ -77,8 +77,9 @@ def train(
         shards = TokenShards.open(run.path / DATA)
         tokenizer = _tokenizer_of(run, shards)
         model = build(config.model, config.init, seed=config.seed).to(device)
-        model.tokenizer = tokenizer
-        sampler = _sampler(run, config, tokenizer, shards)
+        model.tokenizer, model.start_ids = tokenizer, start_ids(run, tokenizer)
+        # a model that sees both ways cannot go on with a text
+        sampler = Sampler(config.seed) if config.model.is_causal else None
         with ExitStack() as watching:
             trainer = Trainer(model, config, shards.train, shards.val, run=run, observers=observers, sampler=sampler)
             _restore(run, trainer, say)
@@ -95,14 +96,6 @@ def train(
         for sentence in verdict(trainer, run.path):
             say(sentence)
         return outcome(trainer, run.path)
-
-
-def _sampler(run: RunFolder, config: RunConfig, tokenizer: Tokenizer, shards: TokenShards) -> Sampler | None:
-    """What writes the samples; a model that sees both ways cannot go on with a text, so it has none."""
-    if not config.model.is_causal:
-        return None
-    prompt = run.description.get(PROMPT_KEY) or opening(tokenizer, [int(shards.train.ids[0])])
-    return Sampler(prompt, config.seed)
 
 
 def _begin(
@@ -125,7 +118,6 @@ def _begin(
         SETTINGS_KEY: dict(settings),
         "data": dict(prepared.data),
         "floors": dict(prepared.floors),
-        PROMPT_KEY: prepared.sample_prompt,
         "versions": versions(),
         "command": command,
     }

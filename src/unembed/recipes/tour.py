@@ -60,7 +60,6 @@ def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) 
             f"{N_WORDS:,} words of a grammar of {len(rules.words)} words ({language})",
             f"no model of this context can reach a loss below {floor:.4f} nats",
         ),
-        sample_prompt=".",  # the end of the sentence before
     )
 
 

@@ -32,7 +32,10 @@ def loss(run: RunView) -> Result:
         }
     done, planned = run.checkpoints[-1].step, run.training.get("steps")
     values["steps"] = done
-    is_finished = not isinstance(planned, int) or done >= planned
+    # as Trainer.stops_early; a run.json or state of another hand may hold anything
+    patience, n_worse = run.training.get("early_stop"), run.checkpoints[-1].state.get("n_worse")
+    stopped_early = isinstance(patience, int) and isinstance(n_worse, int) and 0 < patience <= n_worse
+    is_finished = not isinstance(planned, int) or done >= planned or stopped_early
     if last is not None and (not is_finished or last["step"] != done):
         values["val_step"] = last["step"]
     if not is_finished:
