@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from unembed.cli.main import cli
+from unembed.cli.main import EXIT_CODES, cli
 from unembed.model.counts import count
 from unembed.model.presets import PRESETS, Preset, preset
 from unembed.model.spec import Alibi, Attention, GatedMlp, Learned, Parallel, Rotary, TransformerSpec
@@ -99,6 +99,13 @@ def cli_page(group: click.Group, program: str) -> str:
         if command is not None and not command.hidden:
             inner = click.Context(command, info_name=name, parent=context, **{**width, **command.context_settings})
             parts += ["", f"## {name}", "", *code_block(command.get_help(inner))]
+    codes = ((str(code), meaning) for code, meaning in EXIT_CODES.items())
+    parts += ["", "## Exit codes", "", *markdown_table(("code", "meaning"), codes)]
+    parts += [
+        "",
+        "Data goes to stdout, everything for people to stderr. An error says where, what came, what was expected and what to",
+        "do next, in at most six lines. A reader that has gone (`| head -1`) is no error.",
+    ]
     return "\n".join(parts)
 
 

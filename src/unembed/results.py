@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from unembed.visible import visible
+
 Value = str | bool | int | float | None | list[Any] | dict[str, Any]
 
 
@@ -108,6 +110,14 @@ class Result:
         """Values, then tables (column by column), as plain Python: the keys of the command's JSON."""
         return {**{k: to_plain(v) for k, v in self.values.items()}, **{k: t.to_dict() for k, t in self.tables.items()}}
 
+    def __repr__(self) -> str:
+        """What it holds, in a few lines: single values as they are, arrays and tables by their size."""
+        lines = [f"Result {self.name}"]
+        lines += [f"  {name}: {_size_of(value)[:100]}" for name, value in self.values.items()]
+        for name, table in self.tables.items():
+            lines.append(f"  table {name}: {table.n_rows} rows of {', '.join(table.columns)}")
+        return visible("\n".join(lines), keeps_lines=True)
+
     def _repr_html_(self) -> str:
         """Shows the result in a notebook, pictures and tables, without script or network; every text is escaped.
 
@@ -117,6 +127,15 @@ class Result:
         from unembed.pictures import notebook
 
         return notebook.view(self, catalogue.choose(None, os.environ))
+
+
+def _size_of(value: Any) -> str:
+    """A value that has many numbers by how many it has."""
+    if isinstance(value, np.ndarray):
+        return f"{' x '.join(map(str, value.shape))} numbers"
+    if isinstance(value, list | tuple | Mapping) and len(value) > 8:
+        return f"{len(value)} entries"
+    return f"{value:.6g}" if isinstance(value, float) else str(to_plain(value))
 
 
 def to_plain(value: Any) -> Value:

@@ -229,3 +229,21 @@ def test_a_gone_reader_of_sentences_stops_nobody(monkeypatch):
 
     monkeypatch.setattr("click.echo", gone)
     say("hello")
+
+
+def test_a_result_tells_what_it_holds_in_a_few_lines():
+    import numpy as np
+
+    result = Result(
+        name="lens",
+        values={"entropy_nats": np.zeros((3, 5)), "identity_error": 0.5, "ids": list(range(40)), "bad": "a\x1b[2J"},
+        tables={"top": Table(columns={"layer": [0, 1], "text": ["a", "b"]})},
+    )
+    assert repr(result).splitlines() == [
+        "Result lens",
+        "  entropy_nats: 3 x 5 numbers",
+        "  identity_error: 0.5",
+        "  ids: 40 entries",
+        "  bad: a\\x1b[2J",
+        "  table top: 2 rows of layer, text",
+    ]

@@ -73,6 +73,10 @@ def test_every_branch_of_the_tree_has_a_line():
     assert tree <= named
 
 
+def test_every_exit_code_is_documented():
+    assert {code for _, code, _ in RAISED} | {0} == set(main.EXIT_CODES)
+
+
 def test_a_full_accelerator_is_out_of_resources(monkeypatch):
     full = type("OutOfMemoryError", (RuntimeError,), {})
     assert raising(monkeypatch, full("CUDA out of memory")).code == 4
@@ -170,14 +174,34 @@ def test_a_reader_that_has_gone_is_no_error(arguments):
     assert process.wait(60) == 0
 
 
+@pytest.mark.parametrize("closing", [">&-", "2>&-", ">&- 2>&-", "<&-"])
+def test_streams_that_whoever_started_us_has_closed(closing):
+    line = f"{' '.join(command('count', 'gpt2'))} {closing}"
+    done = subprocess.run(["sh", "-c", line], env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("124,439,808" in done.stdout) == (closing in ("2>&-", "<&-"))
+
+
+def test_a_full_disk_behind_stdout_is_out_of_resources():
+    done = subprocess.run(
+        ["sh", "-c", f"{' '.join(command('count', 'gpt2', '--format', 'json'))} > /dev/full"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 4
+    assert "No space left on device" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 MODULES = "import sys; from unembed.cli import main; code = main.run({}); print(*sorted(sys.modules), file=sys.stderr)"
 
 
 def modules_after(*arguments: str) -> set[str]:
     """The modules in memory when a command has ended."""
-    done = subprocess.run(
-        [sys.executable, "-c", MODULES.format(list(arguments))], env=environment(), capture_output=True, check=True
-    )
+    script = MODULES.format(list(arguments))
+    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, check=True)
     return set(done.stderr.decode().splitlines()[-1].split())
 
 
@@ -186,6 +210,28 @@ def test_help_imports_neither_torch_nor_numpy(arguments):
     found = modules_after(*arguments)
     assert "click" in found
     assert not found & {"torch", "numpy", "msgspec", "altair", "rich", "tokenizers", "unembed.results"}
+
+
+WRONG = [
+    ("zzz",),
+    ("--zzz",),
+    *((name, "--zzz") for name in main.COMMANDS),
+    *((name,) for name in ("sample", "count", "report", "completion", "inspect", "verify", "convert")),
+    ("count", "gtp2"),
+    ("count", "gpt2", "--format", "xml"),
+    ("sample", "x", "--seed", "-1"),
+    ("train", "x.txt", "--newlines", "crlf"),
+    ("completion", "bash"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", WRONG, ids=" ".join)
+def test_a_wrong_command_line_imports_no_torch(arguments):
+    """Who mistypes an option must not wait seconds for a library to be told so."""
+    assert not modules_after(*arguments) & {"torch", "numpy", "altair"} - (
+        {"numpy"} if arguments[0] == "count" else set()
+    )
 
 
 def test_count_imports_no_torch():

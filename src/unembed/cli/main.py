@@ -30,6 +30,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("unembed.cli.report", "Write a run's report as one HTML file."),
     "completion": ("unembed.cli.completion", "Print what makes your shell complete unembed's commands."),
 }
+EXIT_CODES = {
+    0: "done",
+    1: "a fault of unembed's own; please report it",
+    2: "the command line is wrong: a command, option, setting or name that does not exist, or contradicts another",
+    3: "what was given cannot be used: a file, a run, a model, a text; or a check says that something is broken",
+    4: "memory, disk or another resource ran out",
+    5: "refused for safety: going on could have run code that came with the data",
+    6: "training stopped because a number was not finite",
+    130: "interrupted; a run has been saved first",
+}
 MOST_LINES, LONGEST_LINE = 6, 400
 OUT_OF_MEMORY = "out of memory. Try a smaller batch_size or context_length, or a smaller model."
 # What to do about a failure of the system that no reader or writer of ours has put into words.

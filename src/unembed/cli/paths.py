@@ -25,6 +25,9 @@ SETTINGS = (
     "compile",
     "context_length",
     "tied",
+    "tensorboard",
+    "early_stop",
+    "sample_every",
 )
 _MOST_FOLDERS = 200
 

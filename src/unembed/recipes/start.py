@@ -88,9 +88,8 @@ def train(
                 trainer.observers = (*trainer.observers, writer)
             if not trainer.is_finished:
                 sizes = trainer.group_sizes
-                say(
-                    f"{count(config.model).parameters:,} parameters: {sizes.decayed:,} decay, {sizes.undecayed:,} do not"
-                )
+                total = count(config.model).parameters
+                say(f"{total:,} parameters; weight decay applies to {sizes.decayed:,} of them")
                 say(plan(trainer))
             trainer.run(on_signal)
         for sentence in verdict(trainer, run.path):
