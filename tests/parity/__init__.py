@@ -17,3 +17,5 @@ PARITIES: tuple[Parity, ...] = (
     roberta.PARITY,
     stablelm.PARITY,
 )
+
+BY_NAME = {parity.family: parity for parity in PARITIES}

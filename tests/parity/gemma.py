@@ -52,6 +52,7 @@ GEMMA2 = Parity(
     excused=_BIDIRECTIONAL,
     gain=0.0,
     optional={"layer_types": "files before it was a key have a window on every other layer"},
+    null=("attn_logit_softcapping", "final_logit_softcapping"),
 )
 TWO = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 90.0},
@@ -71,4 +72,5 @@ GEMMA3 = Parity(
     excused={**_BIDIRECTIONAL, "attn_logit_softcapping": "refused: transformers reads it and caps nothing"},
     gain=0.0,
     optional={"layer_types": "files before it was a key have a window on five layers of six"},
+    null=("final_logit_softcapping",),
 )

@@ -31,6 +31,7 @@ class Parity(NamedTuple):
     equal          names of parameters that older files store once and transformers keeps twice in an untied model
     gain           about what a norm's stored gain is drawn: 1, or 0 where the model adds the 1
     optional       keys of a file whose absence means something else than what `base` says, and why that cannot be told
+    null           keys for which null is a value like others
     """
 
     family: str
@@ -41,6 +42,7 @@ class Parity(NamedTuple):
     excused: Mapping[str, str] = {}
     equal: tuple[tuple[str, str], ...] = ()
     optional: Mapping[str, str] = {}
+    null: tuple[str, ...] = ()
     gain: float = 1.0
 
     @property

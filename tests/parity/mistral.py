@@ -15,4 +15,5 @@ PARITY = Parity(
         "a window of one": {"sliding_window": 1},
         "yarn": {"rope_parameters": llama.YARN, "head_dim": 16},
     },
+    null=("sliding_window",),
 )

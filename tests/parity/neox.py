@@ -43,5 +43,4 @@ PARITY = Parity(
             "rope_parameters": {"rope_type": "linear", "rope_theta": 300.0, "factor": 3.0, "partial_rotary_factor": 0.5}
         },
     },
-    optional={"attention_bias": "files before it was a key have biases; without them a tensor is missing"},
 )

@@ -23,7 +23,6 @@ QWEN2 = Parity(
     model="Qwen2ForCausalLM",
     base=BASE,
     cases={**CASES, "heads of their own width": {"head_dim": 10}},
-    optional={"layer_types": "files before it was a key go by max_window_layers"},
 )
 QWEN3 = Parity(
     family="qwen3",
@@ -31,5 +30,4 @@ QWEN3 = Parity(
     model="Qwen3ForCausalLM",
     base={**BASE, "head_dim": 8, "attention_bias": True},
     cases={**CASES, "no biases": {"attention_bias": False}},
-    optional={"layer_types": "files before it was a key go by max_window_layers"},
 )

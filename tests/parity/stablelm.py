@@ -37,5 +37,4 @@ PARITY = Parity(
         },
     },
     excused={"qk_layernorm": "refused when true; test_refusals.py"},
-    optional={"use_parallel_residual": "files before it was a key have one part after the other"},
 )

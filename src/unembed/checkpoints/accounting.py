@@ -14,6 +14,7 @@ from unembed.errors import CheckpointError
 
 # How many names a message lists before it says how many more there are.
 N_LISTED = 6
+MOST_LAYERS = 10_000
 
 
 class Excused(NamedTuple):
@@ -62,13 +63,21 @@ class ConfigReader:
             raise self.error(f"{self._prefix}{key} is {_short(value)}, expected a whole number above {least - 1}")
         return value
 
+    def layers(self, key: str) -> int:
+        """A number of layers; a hostile one would fill the memory before any tensor is missed. Raises: CheckpointError."""
+        n: int = self.integer(key)
+        if n > MOST_LAYERS:
+            raise self.error(
+                f"{self._prefix}{key} is {_short(n)}; models of more than {MOST_LAYERS:,} layers are not read"
+            )
+        return n
+
     def integer_or_null(self, key: str) -> int | None:
         """A whole number above 0, or null; the key must be there, since programs disagree about what its absence means.
 
         Raises: CheckpointError.
         """
-        if key not in self._config:
-            raise self.error(f"{self._prefix}{key} is missing. The config must give a number, or null for none.")
+        self._must_be_there(key)
         value: int | None = self.integer(key, None)
         return value
 
@@ -80,6 +89,12 @@ class ConfigReader:
         if type(value) not in (int, float) or not math.isfinite(value) or value <= 0 or abs(value) >= 2**63:
             raise self.error(f"{self._prefix}{key} is {_short(value)}, expected a number above 0")
         return float(value)
+
+    def number_or_null(self, key: str) -> float | None:
+        """A number above 0, or null for none; the key must be there. Raises: CheckpointError."""
+        self._must_be_there(key)
+        value: float | None = self.number(key, None)
+        return value
 
     def flag(self, key: str, default: Any = REQUIRED) -> Any:
         """True or false, or the default. Raises: CheckpointError."""
@@ -158,6 +173,10 @@ class ConfigReader:
             f"{self._prefix}{key} = {_short(value)}" for key, value in self._config.items() if key not in self._used
         ]
         return [*mine, *(name for group in self._groups for name in group._left())]
+
+    def _must_be_there(self, key: str) -> None:
+        if key not in self._config:
+            raise self.error(f"{self._prefix}{key} is missing. The config must give a number, or null for none.")
 
     def _take(self, key: str, default: Any) -> Any:
         assert key not in self._used, f"families/{self.family}.py reads {key} twice"

@@ -52,6 +52,12 @@ def family_of(config: dict[str, Any], path: Path) -> Family:
     kind = config.get("model_type")
     known = {name: family for family in FAMILIES for name in family.model_types}
     if not isinstance(kind, str) or kind not in known:
+        if isinstance(kind, str) and "text_config" in config:
+            text = config["text_config"].get("model_type") if isinstance(config["text_config"], dict) else None
+            raise CheckpointError(
+                f"{path}: model_type is {short(kind)}, a model of text and of something else, such as images; text alone is "
+                f"read. Save its text part{f' ({short(text)})' if isinstance(text, str) else ''} as a model of its own."
+            )
         likely = did_you_mean(kind, known, "", n=1, cutoff=0.8) if isinstance(kind, str) else ""
         raise CheckpointError(
             f"{path}: model_type is {short(kind) if isinstance(kind, str) else 'missing'}; known are "

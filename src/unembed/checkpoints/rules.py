@@ -20,6 +20,9 @@ from unembed.errors import CheckpointError
 
 Shape = tuple[int, ...]
 
+# What a weight may be stored in; whole numbers and 8 bits are somebody's quantisation.
+_WEIGHTS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
 
 class Rule(Protocol):
     """One tensor of the file, `theirs`, and what it holds of ours, in order."""
@@ -190,6 +193,11 @@ def to_ours(
             raise CheckpointError(
                 f"{where}: {family}: tensor {short(rule.theirs)} has shape {list(tensor.shape)}, the config implies "
                 f"{list(expected)}. The config and the weights are not of one model."
+            )
+        if tensor.dtype not in _WEIGHTS:
+            raise CheckpointError(
+                f"{where}: {family}: tensor {short(rule.theirs)} is {str(tensor.dtype)[6:]}, expected one of "
+                f"{', '.join(str(dtype)[6:] for dtype in _WEIGHTS)}. Quantised weights are not read; ask for the plain ones."
             )
         made.update(zip(rule.ours, rule.read(tensor, wanted), strict=True))
     assert set(made) == set(shapes), f"{family}: rules and spec disagree about {set(made) ^ set(shapes)}"

@@ -18,6 +18,7 @@ from unembed.checkpoints.names import with_one_spelling
 from unembed.checkpoints.rules import to_ours
 from unembed.checkpoints.safetensors import clean_names
 from unembed.checkpoints.tie import TieDecision, decide_tie
+from unembed.errors import SpecError
 from unembed.model import counts
 from unembed.model.check import check
 from unembed.model.spec import TransformerSpec, with_tying
@@ -99,13 +100,16 @@ class Described(NamedTuple):
 
 
 def describe(source: Source) -> Described:
-    """The spec of a source: its config accounted for key by key, and its tie decided. Raises: CheckpointError, SpecError."""
+    """The spec of a source: its config accounted for key by key, and its tie decided. Raises: CheckpointError."""
     family = source.family
     config = ConfigReader(source.config, family=family.name, where=source.where)
     flag = config.flag(TIE_KEY, None)
     untied = read_spec(family, config)
     excused = config.finish()
-    check(untied)
+    try:
+        check(untied)
+    except SpecError as error:
+        raise config.error(f"the config describes no model: {error}") from error
     known = [rule.theirs for rule in family.rules(with_tying(untied, False))]
     named = clean_names({name: name for name in source.tensors})
     names = with_one_spelling(named, family.prefix, family.renamed, known, where=source.where)

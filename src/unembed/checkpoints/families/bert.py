@@ -79,7 +79,7 @@ def encoder(
             n_token_types=config.integer("type_vocab_size"),
             norm=norm,
         ),
-        blocks=(block,) * config.integer("num_hidden_layers"),
+        blocks=(block,) * config.layers("num_hidden_layers"),
         final_norm=None,
         head=head(is_tied=False, transform=HeadTransform(activation=head_activation, norm=norm), has_bias=True),
     )

@@ -30,6 +30,7 @@ class Generation(NamedTuple):
     activation: Activation
     query_scalar: float | None = None
     score_softcap: float | None = None
+    logit_softcap: float | None = None
     norms_qk: bool = False
     norm_at: Literal["pre", "both"] = "pre"
 
@@ -42,7 +43,7 @@ def read_gemma1(config: ConfigReader) -> TransformerSpec:
     activation = config.one_of("hidden_act", {**ACTIVATIONS, "gelu": "gelu_tanh"})
     if config.one_of("hidden_activation", {**ACTIVATIONS, "": activation}, "") != activation:
         raise config.error("hidden_act and hidden_activation differ; which of the two holds cannot be told")
-    windows = (None,) * config.integer("num_hidden_layers")
+    windows = (None,) * config.layers("num_hidden_layers")
     return _decoder(config, Generation(context_length, windows, rope, rope, activation))
 
 
@@ -50,7 +51,7 @@ def read_gemma2(config: ConfigReader) -> TransformerSpec:
     """The spec of a Gemma 2 config; where no types are listed, layers 0, 2, 4, ... have a window. Raises: CheckpointError."""
     context_length = config.integer("max_position_embeddings")
     rope, windows = read_rope(config, context_length=context_length), _windows(config, full_each=2)
-    score_softcap = config.number("attn_logit_softcapping", None)
+    score_softcap = config.number_or_null("attn_logit_softcapping")
     return _later(config, context_length, windows, rope, rope, score_softcap=score_softcap)
 
 
@@ -82,10 +83,20 @@ def _later(
     """What Gemma 2 and 3 share."""
     activation = config.one_of("hidden_activation", ACTIVATIONS)
     config.only("hidden_act", *_names_of(activation), reason="an older name of hidden_activation, which is there too")
-    scalar = config.number("query_pre_attn_scalar")
     return _decoder(
         config,
-        Generation(context_length, windows, near, far, activation, scalar, score_softcap, norms_qk, norm_at="both"),
+        Generation(
+            context_length,
+            windows,
+            near,
+            far,
+            activation,
+            query_scalar=config.number("query_pre_attn_scalar"),
+            score_softcap=score_softcap,
+            logit_softcap=config.number_or_null("final_logit_softcapping"),
+            norms_qk=norms_qk,
+            norm_at="both",
+        ),
     )
 
 
@@ -120,12 +131,12 @@ def _decoder(config: ConfigReader, kind: Generation) -> TransformerSpec:
         embedding=embedding(config.integer("vocab_size"), d_model, scale=d_model**0.5),
         blocks=tuple(blocks[window] for window in kind.windows),
         final_norm=norm,
-        head=head(is_tied=False, softcap=config.number("final_logit_softcapping", None)),
+        head=head(is_tied=False, softcap=kind.logit_softcap),
     )
 
 
 def _windows(config: ConfigReader, *, full_each: int) -> Windows:
-    n_layers, window, types = config.integer("num_hidden_layers"), config.integer("sliding_window"), layer_types(config)
+    n_layers, window, types = config.layers("num_hidden_layers"), config.integer("sliding_window"), layer_types(config)
     config.only("sliding_window_size", window, reason="an older name of sliding_window, which is there too")
     if types is None:
         types = [SLIDING if (layer + 1) % full_each else FULL for layer in range(n_layers)]
@@ -144,6 +155,8 @@ def _two_ropes(config: ConfigReader, windows: Windows, context_length: int) -> t
                 raise both.error(f"rope_parameters.{name} is missing, and there are layers of this kind")
         any_one = next(iter(made.values()))
         return made.get(SLIDING, any_one), made.get(FULL, any_one)
+    if "rope_local_base_freq" not in config:
+        raise config.error("rope_parameters is missing, and so is rope_local_base_freq of older files")
     scaling = config.group("rope_scaling")
     far = read_scaling(scaling, context_length) if scaling is not None else None
     near_theta, far_theta = config.number("rope_local_base_freq"), config.number("rope_theta")

@@ -34,7 +34,7 @@ IGNORED = (
 
 def read(config: ConfigReader) -> TransformerSpec:
     """The spec of a GPT-2 config. Raises: CheckpointError."""
-    d_model, n_heads, n_layers = config.integer("n_embd"), config.integer("n_head"), config.integer("n_layer")
+    d_model, n_heads, n_layers = config.integer("n_embd"), config.integer("n_head"), config.layers("n_layer")
     context_length = config.integer("n_positions")
     config.only("n_ctx", context_length, reason="an older name of n_positions")
     if d_model % n_heads:

@@ -48,7 +48,7 @@ def decoder(
     d_model, n_heads = config.integer("hidden_size"), config.integer("num_attention_heads")
     norm = RmsNorm(eps=config.number("rms_norm_eps"), gain="plain")
     d_head = config.integer("head_dim", None) or d_head_of(config, d_model, n_heads)
-    context_length, n_layers = config.integer("max_position_embeddings"), config.integer("num_hidden_layers")
+    context_length, n_layers = config.integer("max_position_embeddings"), config.layers("num_hidden_layers")
     position = read_rope(config, context_length=context_length, unsaid_theta=unsaid_theta)
     n_kv_heads = config.integer("num_key_value_heads", None) or n_heads
     activation = config.one_of("hidden_act", ACTIVATIONS)

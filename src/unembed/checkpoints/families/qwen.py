@@ -56,6 +56,8 @@ def _windows(config: ConfigReader, n_layers: int) -> Windows:
         window = None
     elif types is None and first is None:
         raise config.error("max_window_layers is missing. With use_sliding_window and no layer_types it must be given.")
+    if types is not None and SLIDING in types and not uses:
+        raise config.error("layer_types lists windows, and use_sliding_window says that there are none")
     if types is None:
         types = [SLIDING if window and layer >= (first or 0) else FULL for layer in range(n_layers)]
     return from_types(config, types, n_layers, window)

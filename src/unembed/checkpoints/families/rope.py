@@ -41,9 +41,11 @@ def read_rope(
     theta = _agreed(config, groups, "rope_theta", older_theta)
     fraction = _agreed(config, groups, "partial_rotary_factor", older_fraction) if turns_part else 1.0
     if theta is None and unsaid_theta is None:
-        raise config.error("rope_theta is missing. The config must give it; theta decides every angle.")
+        raise config.error("rope_theta is missing, in the config and in rope_parameters. Theta decides every angle.")
     if fraction is None:
-        raise config.error(f"{older_fraction} is missing. The config must give the share of a head that turns.")
+        raise config.error(
+            "partial_rotary_factor is missing, in the config and in rope_parameters: what share of a head turns?"
+        )
     if not turns_part:
         for reader in (config, *groups):
             reader.only("partial_rotary_factor", 1.0, 1, reason="this family turns whole heads")
@@ -93,7 +95,7 @@ def read_scaling(rope: ConfigReader, context_length: int) -> Scaling | None:
         case "yarn":
             return _yarn(rope, original or context_length)
         case _:
-            rope.only("factor", 1.0, 1, reason="plain positions are not scaled")
+            rope.only("factor", 1.0, 1, reason="rope_type is default, and plain positions are not scaled")
             return None
 
 

@@ -43,7 +43,7 @@ def read(config: ConfigReader) -> TransformerSpec:
     return TransformerSpec(
         context_length=context_length,
         embedding=embedding(config.integer("vocab_size"), d_model),
-        blocks=(block,) * config.integer("num_hidden_layers"),
+        blocks=(block,) * config.layers("num_hidden_layers"),
         final_norm=norm,
         head=head(is_tied=False),
     )
