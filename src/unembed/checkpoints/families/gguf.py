@@ -76,7 +76,6 @@ def read_llama(config: ConfigReader) -> TransformerSpec:
 def write_llama(spec: TransformerSpec) -> dict[str, Any]:
     """The `llama` keys of a spec of its shape."""
     attn, position = spec.blocks[0].attention, spec.blocks[0].attention.position
-    assert isinstance(position, Rotary)
     made: dict[str, Any] = {
         "vocab_size": spec.embedding.vocab_size,
         "context_length": spec.context_length,
@@ -88,9 +87,10 @@ def write_llama(spec: TransformerSpec) -> dict[str, Any]:
         "attention.key_length": attn.d_head,
         "attention.value_length": attn.d_head,
         "attention.layer_norm_rms_epsilon": spec.blocks[0].norm.eps,
-        "rope.dimension_count": position.n_rotated(attn.d_head),
-        "rope.freq_base": position.theta,
     }
+    if not isinstance(position, Rotary):
+        return made
+    made |= {"rope.dimension_count": position.n_rotated(attn.d_head), "rope.freq_base": position.theta}
     if isinstance(position.scaling, LinearScaling):
         made |= {"rope.scaling.type": "linear", "rope.scaling.factor": position.scaling.factor}
     elif isinstance(position.scaling, Llama3Scaling):
