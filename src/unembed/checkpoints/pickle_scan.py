@@ -154,13 +154,14 @@ def _remember(machine: _Machine, argument: Any) -> None:
     machine.memo[argument] = machine.stack[-1]
 
 
-def _nothing(machine: _Machine, argument: Any) -> None:
-    """The protocol's number and the end."""
+def _protocol(machine: _Machine, argument: Any) -> None:
+    if argument != 2:
+        raise Broken(f"the pickle in it is of protocol {argument}; PyTorch writes protocol 2")
 
 
 _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
-    "PROTO": _nothing,
-    "STOP": _nothing,
+    "PROTO": _protocol,
+    "STOP": lambda machine, _: None,
     "BINUNICODE": _push,
     "BININT": _push,
     "BININT1": _push,

@@ -15,6 +15,7 @@ from unembed.errors import TokenizerError
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _METASPACE = "\u2581"
+_GAP_LIMIT = 65_536
 _NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
 # Names by which well-known files call the tokens that open and close a text; used where the file itself does not say.
 _START_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "[CLS]")
@@ -153,6 +154,11 @@ def ids_of(values: Mapping[str, Any]) -> dict[str, int]:
                 f"tokenizer.json: token {token!r} has id {token_id}, but there is {token_of.get(token_id, token)!r} with id "
                 f"{id_of[token] if token_of.get(token_id, token) == token else token_id}; a token has one id, an id one token"
             )
+    # a tokenizer has a text for every id up to the last one: a few words with huge ids would fill the memory
+    if (last := max(id_of.values(), default=0)) > 2 * len(id_of) + _GAP_LIMIT or min(id_of.values(), default=0) < 0:
+        raise TokenizerError(
+            f"tokenizer.json: {len(id_of)} tokens have ids from {min(id_of.values())} to {last}; ids count from 0, with few gaps"
+        )
     return id_of
 
 
