@@ -197,7 +197,9 @@ def _piece_model(folder: Path) -> list[bytes]:
 
 def _tokenizer_json(folder: Path) -> list[bytes]:
     ours = [train_bpe(TEXT, vocab_size=265), train_unigram(TEXT, vocab_size=275)]
-    return [json.dumps(tokenizer.to_dict(), ensure_ascii=False).encode() for tokenizer in ours]
+    dumped = [tokenizer.to_dict() for tokenizer in ours]
+    # our own form, and the tokenizers library's
+    return [json.dumps(one, ensure_ascii=False).encode() for values in dumped for one in (values, values["engine"])]
 
 
 FORMATS = {

@@ -42,6 +42,10 @@ def test_property_fingerprints_tell_tokenizers_apart():
         ({"type": "characters", "characters": "ab", "unknown": None, "end": None, "x": 1}, "unknown field `x`"),
         ({"type": "characters", "characters": 5, "unknown": None, "end": None}, "Expected `str`, got `int`"),
         ({"type": "characters", "characters": "aa", "unknown": None, "end": None}, "'a' is both id 0 and id 1"),
+        (
+            {"type": "subword", "engine": {}, "start": None, "end": None},
+            r"not as the .* writes it \(KeyError: 'model'\)",
+        ),
         ({"type": "words", "words": ["a", "a"], "lowercases": False, "strips_accents": False}, "'a' is both id 0"),
     ],
 )

@@ -241,6 +241,16 @@ def broken(bpe, **changes):
             "token 'b' has id 0, but there is 'a' with id 0",
         ),
         ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "c"]]}}, "library does not take it"),
+        (
+            {"model": {"type": "BPE", "vocab": {"a": 2**40}, "merges": []}},
+            "2 tokens have ids 300 to 1099511627776; they count",
+        ),
+        (
+            {"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}},
+            "2 tokens have ids -1 to 300; they count from 0",
+        ),
+        ({"added_tokens": [{"id": 3}]}, "not as the tokenizers library writes it"),
+        ({"pre_tokenizer": {"pretokenizers": []}}, "not as the tokenizers library writes it"),
     ],
 )
 def test_message_for_a_tokenizer_json_that_is_not_understood(bpe, changes, message):

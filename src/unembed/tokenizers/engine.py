@@ -157,7 +157,7 @@ def ids_of(values: Mapping[str, Any]) -> dict[str, int]:
     # a tokenizer has a text for every id up to the last one: a few words with huge ids would fill the memory
     if (last := max(id_of.values(), default=0)) > 2 * len(id_of) + _GAP_LIMIT or min(id_of.values(), default=0) < 0:
         raise TokenizerError(
-            f"tokenizer.json: {len(id_of)} tokens have ids from {min(id_of.values())} to {last}; ids count from 0, with few gaps"
+            f"tokenizer.json: {len(id_of)} tokens have ids {min(id_of.values())} to {last}; they count from 0 with few gaps"
         )
     return id_of
 

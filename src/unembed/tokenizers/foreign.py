@@ -75,9 +75,11 @@ def from_library_json(values: dict[str, Any], config: Mapping[str, Any], *, wher
     if "type" not in model:
         # Files before version 0.10 of the library leave it out; only BPE has merges.
         values = values | {"model": model | {"type": "BPE" if "merges" in model else "WordLevel"}}
-    start, end = engine.marks(values, config)
     try:
-        return SubwordTokenizer(values, start=start, end=end, adds_start=engine.adds_start(values, config))
+        (start, end), adds_start = engine.marks(values, config), engine.adds_start(values, config)
+        return SubwordTokenizer.from_values(values, start=start, end=end, adds_start=adds_start)
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        raise TokenizerError(f"{where}: not as the tokenizers library writes it: {error!r}"[:400]) from None
     except TokenizerError as error:
         raise TokenizerError(f"{where}: {error}") from None
 

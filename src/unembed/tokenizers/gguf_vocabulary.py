@@ -212,10 +212,12 @@ def _byte_level(file: _Metadata) -> Vocabulary:
     }
     start, end = (None if (i := file.token_id(role)) is None else file.tokens[i] for role in ("bos", "eos"))
     try:
-        tokenizer = SubwordTokenizer(values, start=start, end=end)
+        tokenizer = SubwordTokenizer.from_values(
+            values, start=start, end=end, adds_start=file.flag("add_bos_token", name in _ADDS_START)
+        )
     except TokenizerError as error:
         raise file.fail(str(error)) from None
-    return _with_flags(file, tokenizer, adds_start=name in _ADDS_START)
+    return _with_flags(file, tokenizer)
 
 
 def _merge(file: _Metadata, text: str) -> Sequence[str]:
@@ -246,9 +248,10 @@ def _sentence_pieces(file: _Metadata) -> Vocabulary:
         adds_dummy_prefix=file.flag("add_space_prefix", True),
         removes_extra_spaces=file.flag("remove_extra_whitespaces", False),
     )
-    return _with_flags(file, PieceTokenizer.from_pieces(model, where=file.where), adds_start=True)
+    data = proto.write_model(model)
+    return _with_flags(file, PieceTokenizer(data, adds_start=file.flag("add_bos_token", True), where=file.where))
 
 
-def _with_flags(file: _Metadata, tokenizer: Tokenizer, *, adds_start: bool) -> Vocabulary:
-    adds = file.flag("add_bos_token", adds_start), file.flag("add_eos_token", False)
-    return Vocabulary(tokenizer, adds[0] and tokenizer.start_id is not None, adds[1] and tokenizer.end_id is not None)
+def _with_flags(file: _Metadata, tokenizer: Tokenizer) -> Vocabulary:
+    adds_end = file.flag("add_eos_token", False) and tokenizer.end_id is not None
+    return Vocabulary(tokenizer, tokenizer.adds_start, adds_end)

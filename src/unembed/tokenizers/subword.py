@@ -138,7 +138,19 @@ class SubwordTokenizer:
     @classmethod
     def from_file(cls, file: SubwordFile) -> "SubwordTokenizer":
         """Builds the tokenizer that a checked file describes. Raises: TokenizerError as the class does."""
-        return cls(file.engine, start=file.start, end=file.end, adds_start=file.adds_start)
+        return cls.from_values(file.engine, start=file.start, end=file.end, adds_start=file.adds_start)
+
+    @classmethod
+    def from_values(
+        cls, values: Mapping[str, Any], *, start: str | None, end: str | None, adds_start: bool
+    ) -> "SubwordTokenizer":
+        """Builds a tokenizer of values that came in a file. Raises: TokenizerError also where a part is missing or odd."""
+        try:
+            return cls(values, start=start, end=end, adds_start=adds_start)
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+            raise TokenizerError(
+                f"tokenizer.json: not as the tokenizers library writes it ({type(error).__name__}: {str(error)[:80]})"
+            ) from error
 
     def _own_bytes(self, token_id: int) -> bytes:
         if token_id not in self._token_of:
