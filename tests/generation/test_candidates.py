@@ -46,6 +46,7 @@ PROBS = [0.05, 0.4, 0.3, 0.15, 0.1]
         ({"top_k": 4, "top_p": 0.85, "min_p": 0.5}, {1: "kept", 2: "kept", 3: "min_p", 4: "top_p", 0: "top_k"}),
         ({"temperature": 0.0}, {1: "kept", 2: "greedy", 3: "greedy", 4: "greedy", 0: "greedy"}),
         ({"temperature": 0.0005}, {1: "kept", 2: "kept", 3: "zero", 4: "zero", 0: "zero"}),
+        ({"temperature": 0.0005, "top_k": 4}, {1: "kept", 2: "kept", 3: "zero", 4: "zero", 0: "top_k"}),
     ],
 )
 def test_each_filter_signs_what_it_cut(options, expected):

@@ -251,6 +251,59 @@ def test_broken_scores_are_refused(bad):
             probabilities(torch.tensor(bad, dtype=torch.float64), sampling)
 
 
+@pytest.mark.parametrize(
+    "sampling",
+    [GREEDY, Sampling(), Sampling(temperature=50.0), Sampling(top_k=4), Sampling(top_p=1.0), Sampling(min_p=0.0)],
+    ids=str,
+)
+def test_a_score_of_minus_infinity_is_never_drawn_by_any_rule(sampling, generator):
+    """A model may forbid ids itself: they stay at probability 0, also where a filter would keep everything."""
+    logits = torch.tensor([-INF, 1.0, -INF, 0.0], dtype=torch.float64)
+    probs = probabilities(logits, sampling)
+    assert set(kept(probs)) <= {1, 3}
+    assert probs.sum().item() == pytest.approx(1.0, abs=1e-15)
+    assert {draw(probs, float(torch.rand((), generator=generator))) for _ in range(100)} <= {1, 3}
+    assert draw(probs, 1 - 2**-53) in {1, 3}
+
+
+@pytest.mark.parametrize("position", range(3))
+def test_one_nan_anywhere_is_refused(position):
+    logits = torch.tensor([3.0, 2.0, 1.0], dtype=torch.float64)
+    logits[position] = NAN
+    with pytest.raises(InputError, match=r"largest of the model's scores is nan"):
+        probabilities(logits, Sampling())
+
+
+def test_equal_scores_are_drawn_alike_and_filters_keep_the_lower_ids():
+    logits = torch.full((8,), 2.5, dtype=torch.float64)
+    assert probabilities(logits, Sampling()).tolist() == [0.125] * 8
+    assert kept(probabilities(logits, Sampling(top_p=0.5))) == [0, 1, 2, 3]
+    assert kept(probabilities(logits, Sampling(top_p=0.51))) == [0, 1, 2, 3, 4]
+    assert kept(probabilities(logits, Sampling(min_p=1.0))) == list(range(8))
+    assert kept(probabilities(logits, Sampling(top_k=1))) == [0]
+
+
+def test_one_token_in_the_vocabulary_is_certain():
+    for sampling in (GREEDY, Sampling(top_k=1, top_p=0.0, min_p=1.0, repetition_penalty=3.0)):
+        assert probabilities(torch.tensor([-4.0], dtype=torch.float64), sampling, torch.tensor([0])).tolist() == [1.0]
+
+
+def test_repetition_penalty_counts_the_prompt_and_what_left_the_context():
+    """By hand, with scores [2, -5, 1] and a penalty of 4: an id that occurred has 0.5, -20 or 0.25."""
+    plain = base()
+    plain["embedding"]["vocab_size"], plain["head"]["has_bias"], plain["head"]["scale"] = 3, True, 1e-300
+    model = small_model(plain)
+    with torch.no_grad():
+        model.head.bias[:] = torch.tensor([2.0, -5.0, 1.0])
+    penal = Sampling(temperature=0.0, repetition_penalty=4.0)
+    (text,) = generate_ids(model, [[0]], n_tokens=3, sampling=penal, seeds=[0])
+    assert text.ids == [2, 0, 0]  # 0.5 < 1; then 0.5 > 0.25
+    (fresh,) = generate_ids(model, [[1]], n_tokens=3, sampling=penal, seeds=[0])
+    assert fresh.ids == [0, 2, 0]
+    (long,) = generate_ids(model, [[0] + [1] * 30], n_tokens=1, sampling=penal, seeds=[0])
+    assert (long.ids, long.n_slides) == ([2], 1)  # the first id is out of sight and counts all the same
+
+
 # --- A17: ids that the tokenizer does not know ------------------------------------------------------------
 
 

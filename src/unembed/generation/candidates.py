@@ -36,7 +36,7 @@ def look(
     `candidates` has a row for each of the n_top best rows of the table, and for the id drawn wherever it stands. `rank`
     counts from 1 by the score after the repetition penalty, rows that no token has included. `logit` is the model's own,
     `logprob` that of the unfiltered distribution over the ids the tokenizer knows, `probability` what was drawn with. `rule`
-    is `kept`, or what cut the id: `unknown`, `zero` (too small to hold), `greedy`, `top_k`, `top_p`, `min_p`.
+    is `kept`, or what cut the id: `unknown`, `greedy`, `top_k`, `top_p`, `min_p`, `zero` (too small to hold).
     `steps` has a row for each draw: how many ids were kept, and their share of the unfiltered distribution. An end token
     that was drawn has its rows, though it is not among the ids. Raises: UsageError, InputError as generation does.
     """

@@ -40,8 +40,8 @@ GREEDY = Sampling(temperature=0.0)
 REACHED = 1e-6
 
 
-# What became of an id, in the order in which it is decided; a probability of "zero" was not cut, it is too small to hold.
-RULES = ("kept", "unknown", "zero", "greedy", "top_k", "top_p", "min_p")
+# What became of an id, in the order in which it is decided; "zero" was cut by no filter, its probability is too small to hold.
+RULES = ("kept", "unknown", "greedy", "top_k", "top_p", "min_p", "zero")
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def filtered(logits: Float[Tensor, " vocab"], sampling: Sampling, seen: Int[Tens
     else:
         # Dividing by a tiny temperature overflows; measured from the largest score, all stay at or below 0.
         weights = ((scores[order] - scores.max()) / sampling.temperature).exp()
-        cut[weights == 0] = RULES.index("zero")
         ranked = _cut_by_rank(weights, sampling, cut)
+        cut[(ranked == 0) & (cut == 0)] = RULES.index("zero")
     return Filtered(
         probs=torch.zeros_like(ranked).index_copy(0, order, ranked),
         scores=scores,
@@ -139,7 +139,7 @@ def _cut_by_rank(
     kept = torch.ones(len(weights), dtype=torch.bool)
 
     def keep(wanted: Tensor, rule: str) -> Float[Tensor, " vocab"]:
-        cut[kept & ~wanted & (cut == 0)] = RULES.index(rule)
+        cut[kept & ~wanted] = RULES.index(rule)
         kept.logical_and_(wanted)
         return _normalised(weights, kept)
 
