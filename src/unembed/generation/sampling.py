@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from unembed.errors import InputError, UsageError
@@ -40,24 +40,24 @@ GREEDY = Sampling(temperature=0.0)
 REACHED = 1e-6
 
 
-# What became of an id, in the order in which it is decided; "zero" was cut by no filter, its probability is too small to hold.
-RULES = ("kept", "unknown", "greedy", "top_k", "top_p", "min_p", "zero")
-
-
 @dataclass(frozen=True)
 class Filtered:
-    """One row of scores after all filters: the probabilities, and for each id what decided over it, as its index in RULES.
+    """One row of scores after all filters: the probabilities, and what each filter kept.
 
-    `scores` are the model's after the repetition penalty, before the temperature: what ids are ranked by.
+    `scores` are the model's after the repetition penalty, before the temperature, and `order` the ids by them, best first.
+    Every filter keeps a beginning of that order: `n_kept` holds its name and how many ids it left.
     """
 
     probs: Float[Tensor, " vocab"]
     scores: Float[Tensor, " vocab"]
-    rules: UInt8[Tensor, " vocab"]
+    order: Int[Tensor, " vocab"]
+    n_kept: tuple[tuple[str, int], ...]
 
     def rule(self, token_id: int) -> str:
-        """What became of an id, as RULES calls it."""
-        return RULES[int(self.rules[token_id])]
+        """What became of an id: "kept", the filter that cut it, or "zero": cut by none, but too improbable to hold."""
+        rank = int((self.order == token_id).nonzero()[0])
+        cut_by = next((rule for rule, n in self.n_kept if rank >= n), None)
+        return cut_by or ("kept" if self.probs[token_id] > 0 else "zero")
 
 
 def check_sampling(sampling: Sampling) -> Sampling:
@@ -102,7 +102,7 @@ def probabilities(
 
 
 def filtered(logits: Float[Tensor, " vocab"], sampling: Sampling, seen: Int[Tensor, " seen"] | None = None) -> Filtered:
-    """As `probabilities`, and what became of every id. Local axis: seen, the ids so far.
+    """As `probabilities`, and what each filter kept. Local axis: seen, the ids so far.
 
     Raises: InputError when the scores rank nothing: one is NaN or infinite, or none is above -inf.
     """
@@ -115,44 +115,35 @@ def filtered(logits: Float[Tensor, " vocab"], sampling: Sampling, seen: Int[Tens
     if sampling.repetition_penalty is not None and seen is not None and len(seen):
         scores = _penalise(scores, seen, sampling.repetition_penalty)
     order = _ranked(scores)
-    cut = torch.zeros(len(order), dtype=torch.uint8)  # by rank, not by id, until the end
     if sampling.temperature == 0:
-        cut[1:] = RULES.index("greedy")
-        ranked = torch.zeros_like(scores)
-        ranked[0] = 1.0
+        n_kept, kept = [("greedy", 1)], torch.ones(1, dtype=scores.dtype)
     else:
         # Dividing by a tiny temperature overflows; measured from the largest score, all stay at or below 0.
-        weights = ((scores[order] - scores.max()) / sampling.temperature).exp()
-        ranked = _cut_by_rank(weights, sampling, cut)
-        cut[(ranked == 0) & (cut == 0)] = RULES.index("zero")
-    return Filtered(
-        probs=torch.zeros_like(ranked).index_copy(0, order, ranked),
-        scores=scores,
-        rules=torch.zeros_like(cut).index_copy(0, order, cut),
-    )
+        n_kept, kept = _keep_by_rank(((scores[order] - scores.max()) / sampling.temperature).exp(), sampling)
+    probs = torch.zeros_like(scores).index_copy(0, order[: len(kept)], kept)
+    return Filtered(probs=probs, scores=scores, order=order, n_kept=tuple(n_kept))
 
 
-def _cut_by_rank(
-    weights: Float[Tensor, " vocab"], sampling: Sampling, cut: UInt8[Tensor, " vocab"]
-) -> Float[Tensor, " vocab"]:
-    """Applies the filters to weights from the largest down, notes in `cut` what they cut, and gives the probabilities."""
-    kept = torch.ones(len(weights), dtype=torch.bool)
+def _keep_by_rank(
+    weights: Float[Tensor, " vocab"], sampling: Sampling
+) -> tuple[list[tuple[str, int]], Float[Tensor, " kept"]]:
+    """Filters weights from the largest down: how many each filter left, and the probabilities of the last ones left.
 
-    def keep(wanted: Tensor, rule: str) -> Float[Tensor, " vocab"]:
-        cut[kept & ~wanted] = RULES.index(rule)
-        kept.logical_and_(wanted)
-        return _normalised(weights, kept)
+    Local axis: kept, the ids that are left.
+    """
+    n_kept: list[tuple[str, int]] = []
 
-    ranked = _normalised(weights, kept)
-    if sampling.top_k is not None:
-        ranked = keep(torch.arange(len(weights)) < sampling.top_k, "top_k")
+    def keep(rule: str, n: int) -> Float[Tensor, " kept"]:
+        n_kept.append((rule, n))
+        return weights[:n] / weights[:n].sum()
+
+    kept = weights / weights.sum() if sampling.top_k is None else keep("top_k", min(sampling.top_k, len(weights)))
     if sampling.top_p is not None and sampling.top_p < 1:
-        reached_before = ranked.cumsum(-1) - ranked >= sampling.top_p - REACHED
-        reached_before[0] = False  # the most probable id stays, even for p = 0
-        ranked = keep(~reached_before, "top_p")
+        reached_before = kept.cumsum(-1) - kept >= sampling.top_p - REACHED
+        kept = keep("top_p", max(1, int((~reached_before).sum())))  # the most probable id stays, even for p = 0
     if sampling.min_p is not None:
-        ranked = keep(ranked >= sampling.min_p * ranked[0], "min_p")
-    return ranked
+        kept = keep("min_p", int((kept >= sampling.min_p * kept[0]).sum()))
+    return n_kept, kept
 
 
 def draw(probs: Float[Tensor, " vocab"], uniform: float) -> int:
@@ -166,11 +157,6 @@ def draw(probs: Float[Tensor, " vocab"], uniform: float) -> int:
 
 def _ranked(scores: Float[Tensor, " vocab"]) -> Int[Tensor, " vocab"]:
     return scores.sort(descending=True, stable=True).indices
-
-
-def _normalised(weights: Float[Tensor, " vocab"], kept: Tensor) -> Float[Tensor, " vocab"]:
-    left = weights.masked_fill(~kept, 0.0)
-    return left / left.sum()
 
 
 def _penalise(scores: Float[Tensor, " vocab"], seen: Int[Tensor, " seen"], penalty: float) -> Float[Tensor, " vocab"]:
