@@ -123,13 +123,13 @@ def taps_page() -> str:
             "A tap is an argument of a forward: `model(ids, tap=Recorder(names))` keeps the tensors of the named steps,",
             "`tap=Edit({name: function})` replaces them, both from `unembed.model.taps`. Nothing is attached to the model.",
             "The names are listed in the order of the calls; `*` stands for a layer's number, and may stand in a name that is",
-            "given to `Recorder`. The axes are those of `model/axes.py`; `1` is an axis that all sequences of a batch share.",
+            "given to either. The axes are those of `model/axes.py`; `1` is an axis that all sequences of a batch share.",
             "",
             *markdown_table(("name", "axes", "called in", "exists"), rows),
             "",
             "The fused path (the default) hands queries, keys and values to torch's kernel, which keeps neither scores nor",
             'pattern; `attention="explicit"` computes the same step by step. Asking for a name that a model does not have is a',
-            "`TapError` that says why: `check_names(spec, names, attention=...)`.",
+            "`TapError` that says why, as soon as the forward begins; `check_names(spec, names, attention=...)` asks before.",
         ]
     )
 

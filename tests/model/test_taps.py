@@ -206,6 +206,73 @@ def test_names_that_no_forward_calls_are_refused_with_a_reason(variant, name, at
         check_names(spec, ["embed", name], attention=attention)
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("blocks.0.resid_pst", "Did you mean blocks.0.resid_post"),
+        ("blocks.*.mlp_put", r"Did you mean blocks.\*.mlp_out"),
+        ("logitz", "Did you mean logits?"),
+        ("blocks.9.z", "Did you mean blocks.1.z"),
+    ],
+)
+def test_forward_refuses_names_that_it_would_never_call(name, hint):
+    """Silence would look like a step that had no effect."""
+    model = small_model(VARIANTS["plain"])
+    for tap in (Recorder([name]), Edit({name: torch.zeros_like})):
+        for run in (model, model.hidden, lambda ids, tap: model.unembed(model.hidden(ids), tap=tap)):
+            with pytest.raises(TapError, match=hint):
+                run(IDS, tap=tap)
+
+
+def test_a_tap_is_held_against_each_model_and_path_that_it_meets():
+    plain, parallel = small_model(VARIANTS["plain"]), small_model(VARIANTS["residual_parallel_one_norm"])
+    tap = Recorder(["blocks.0.resid_mid"])
+    plain(IDS, tap=tap)
+    plain(IDS, tap=tap)
+    with pytest.raises(TapError, match="parallel blocks add attention and MLP at once"):
+        parallel(IDS, tap=tap)
+    pattern = Recorder(["blocks.0.attn_pattern"])
+    plain(IDS, tap=pattern, attention="explicit")
+    with pytest.raises(TapError, match="run with attention='explicit'"):
+        plain(IDS, tap=pattern)
+
+
+def test_edit_of_all_layers_at_once_and_the_exact_name_wins():
+    model = small_model(VARIANTS["plain"])
+    one_by_one = {f"blocks.{i}.{name}": torch.zeros_like for i in range(2) for name in ("attn_out", "mlp_out")}
+    at_once = Edit({"blocks.*.attn_out": torch.zeros_like, "blocks.*.mlp_out": torch.zeros_like})
+    assert torch.equal(model(IDS, tap=at_once), model(IDS, tap=Edit(one_by_one)))
+    called = []
+    edits = {
+        "blocks.*.z": lambda value: called.append("star") or value,
+        "blocks.1.z": lambda value: called.append("exact") or value,
+    }
+    model(IDS, tap=Edit(edits))
+    assert called == ["star", "exact"]
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Recorder("logits"), r"got the text 'logits', expected a list of names. Write \['logits'\]"),
+        (lambda: Recorder([3]), "3 is no name"),
+        (lambda: Edit({"logits": 0}), "tap 'logits': its edit is no function"),
+    ],
+)
+def test_taps_that_cannot_be_are_refused(make, message):
+    with pytest.raises(TapError, match=message):
+        make()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_edit_that_forgets_to_return_is_told_so():
+    with pytest.raises(
+        TapError, match=r"tap logits: the edit returned NoneType, expected a tensor. Does it end in a ret"
+    ):
+        small_model()(IDS, tap=Edit({"logits": lambda value: None}))
+
+
 def test_names_of_all_layers_at_once_are_known():
     spec = small_model(VARIANTS["rotary"]).spec
     check_names(spec, ["blocks.*.q_rot", "blocks.0.attn_pattern", "embed.table", "unembed.table"])

@@ -99,7 +99,7 @@ def _as_batch(ids: Sequence[int] | Sequence[Sequence[int]] | Tensor) -> Int[Tens
 
 def _streams(model: Transformer, ids: Int[Tensor, "batch pos"]) -> list[Float[Tensor, "batch pos d_model"]]:
     """The residual stream before the first block and after each."""
-    recorder = Recorder(["blocks.0.resid_pre", "blocks.*.resid_post"])
+    recorder = Recorder(["blocks.0.resid_pre", "blocks.*.resid_post"] if model.spec.n_layers else [])
     resid = model.hidden(ids, tap=recorder)
     return list(recorder.values.values()) or [resid]
 

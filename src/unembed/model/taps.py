@@ -14,8 +14,11 @@ from typing import Final, Protocol
 
 from torch import Tensor
 
-from unembed.errors import TapError
+from unembed.errors import TapError, did_you_mean
 from unembed.model.spec import Block, GatedMlp, Learned, Parallel, Rotary, Sinusoidal, TransformerSpec
+
+# The spec and attention path whose names a tap was last held against.
+Checked = tuple[TransformerSpec, str | None] | None
 
 
 class Tap(Protocol):
@@ -49,13 +52,15 @@ class Recorder:
     """Keeps the tensors of the named steps, or of all steps, in the order in which they came.
 
     `values` holds the live tensors, gradients attached; with `detach=True` it holds them without. Names may use `*` for
-    one layer number: `blocks.*.resid_post`.
+    one layer number: `blocks.*.resid_post`. A forward refuses names that it would never call (`begin`).
     """
 
     def __init__(self, names: Iterable[str] | None = None, *, detach: bool = False) -> None:
         self.values: dict[str, Tensor] = {}
-        self._patterns = None if names is None else [_pattern(name) for name in names]
+        self.names = None if names is None else _listed(names)
+        self._patterns = None if self.names is None else [_pattern(name) for name in self.names]
         self._detach = detach
+        self.checked_for: Checked = None
 
     def __call__(self, name: str, value: Tensor, /) -> Tensor:
         """Keeps the value if its name is wanted, and passes it on unchanged."""
@@ -71,6 +76,9 @@ class Recorder:
 class Edit:
     """Replaces the tensors of the named steps by what a function makes of them.
 
+    Names may use `*` for one layer number. Where several names match a step, the one without `*` wins, then the first.
+    A forward refuses names that it would never call (`begin`).
+
     >>> import torch
     >>> zero = Edit({"blocks.0.attn_out": torch.zeros_like})
     >>> zero.inside(0)("attn_out", torch.ones(2)).tolist()
@@ -78,14 +86,25 @@ class Edit:
     """
 
     def __init__(self, edits: Mapping[str, Callable[[Tensor], Tensor]]) -> None:
+        self.names = _listed(edits)
+        if wrong := [name for name, edit in edits.items() if not callable(edit)]:
+            raise TapError(
+                f"tap {wrong[0]!r}: its edit is no function. Give one that takes the tensor and returns another."
+            )
         self._edits = dict(edits)
+        self._patterns = [(_pattern(name), edit) for name, edit in edits.items() if "*" in name]
+        self.checked_for: Checked = None
 
     def __call__(self, name: str, value: Tensor, /) -> Tensor:
-        """Applies the edit of that name, if there is one. Raises: TapError if the edit changes the shape."""
-        edit = self._edits.get(name)
+        """Applies the edit of that name, if there is one. Raises: TapError if it returns no tensor of the same shape."""
+        edit = self._edits.get(name) or next((edit for one, edit in self._patterns if one.fullmatch(name)), None)
         if edit is None:
             return value
         changed = edit(value)
+        if not isinstance(changed, Tensor):
+            raise TapError(
+                f"tap {name}: the edit returned {type(changed).__name__}, expected a tensor. Does it end in a return?"
+            )
         if changed.shape != value.shape:
             raise TapError(
                 f"tap {name}: the edit returned shape {list(changed.shape)}, but the step has {list(value.shape)}. "
@@ -109,6 +128,21 @@ class _Inside:
 
     def inside(self, layer: int, /) -> Tap:
         raise TapError(f"tap {self._prefix}: a block holds no blocks, so it has no layer {layer}")
+
+
+def begin(tap: Tap, spec: TransformerSpec, attention: str | None) -> None:
+    """What a forward calls first: names of a Recorder or an Edit that this model does not have are refused, once a model.
+
+    Where only the head is called there is no attention path (None). Other taps are asked nothing.
+    Raises: TapError, as `check_names`.
+    """
+    if isinstance(tap, Recorder | Edit) and tap.names is not None:
+        # the very objects, not equal ones: comparing two specs costs more than the check that it would spare
+        known = tap.checked_for
+        if known is not None and known[0] is spec and attention in (None, known[1]):
+            return
+        check_names(spec, tap.names, attention=attention or "explicit")
+        tap.checked_for = (spec, attention)
 
 
 def tap_names(spec: TransformerSpec, *, attention: str = "explicit") -> list[str]:
@@ -136,7 +170,9 @@ def check_names(spec: TransformerSpec, names: Iterable[str], *, attention: str =
         elif local == "resid_mid" and any(isinstance(block.residual, Parallel) for block in spec.blocks):
             reason = "parallel blocks add attention and MLP at once and have no resid_mid"
         else:
-            reason = f"this model has, among others: {', '.join(known[:4])}, ..., {known[-1]}"
+            asked = [re.sub(r"^blocks\.\d+\.", "blocks.*.", one) for one in known] if "*" in name else known
+            hint = did_you_mean(name, dict.fromkeys(asked), "", n=2, cutoff=0.6)
+            reason = f"this model has, among others: {', '.join(known[:4])}, ..., {known[-1]}. {hint}".rstrip()
         raise TapError(f"tap {name!r}: {reason}")
 
 
@@ -149,6 +185,16 @@ def _block_names(block: Block, attention: str) -> list[str]:
         names.append("resid_mid")
     names += ["mlp_in", "mlp_pre", *(["mlp_up"] if isinstance(block.mlp, GatedMlp) else []), "mlp_act", "mlp_out"]
     return [*names, "resid_post"]
+
+
+def _listed(names: Iterable[str]) -> list[str]:
+    """The names as a list. Raises: TapError for a text, whose letters would be taken for names, and for what is no text."""
+    if isinstance(names, str):
+        raise TapError(f"taps: got the text {names!r}, expected a list of names. Write [{names!r}]")
+    listed = list(names)
+    if wrong := [name for name in listed if not isinstance(name, str)]:
+        raise TapError(f"taps: {wrong[0]!r} is no name; names are texts such as 'blocks.0.resid_post'")
+    return listed
 
 
 def _pattern(name: str) -> re.Pattern[str]:

@@ -24,7 +24,7 @@ from unembed.model.norms import make_norm
 from unembed.model.positions.learned import check_length
 from unembed.model.positions.rotary import Tables, rotary_tables
 from unembed.model.spec import Attention, DynamicScaling, Learned, Rotary, TransformerSpec
-from unembed.model.taps import Tap, no_tap
+from unembed.model.taps import Tap, begin, no_tap
 
 
 class Transformer(nn.Module):
@@ -92,6 +92,7 @@ class Transformer(nn.Module):
             raise ShapeError(
                 f"model: ids of shape {list(ids.shape)}{shape}; both must be [batch, pos]. One text is ids[None]"
             )
+        begin(tap, self.spec, attention)
         positions, n_tokens = self._positions(ids, mask, cache)
         keys = self._keys(len(ids), positions, mask, cache)
         resid: Tensor = self.embed(ids, positions, mask, token_types, tap)
@@ -121,6 +122,7 @@ class Transformer(nn.Module):
                 f"unembed: the stream is {resid.shape[-1]} wide, the table {self.spec.embedding.d_model}. "
                 "Was it taken from another model?"
             )
+        begin(tap, self.spec, None)
         logits: Tensor = self.head(tap("final_norm", self.normed(resid)), self.embed.table, tap)
         return logits
 
