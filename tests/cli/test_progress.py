@@ -4,11 +4,12 @@ import shlex
 import signal
 import subprocess
 import time
+from dataclasses import replace
 
 import pytest
 
 from commands import command, environment, run, screens, spawn
-from small import run_config, trainer_of
+from small import run_config, tokens, trainer_of
 from unembed.cli import progress
 from unembed.cli.progress import STOPPING, Progress, _duration
 from unembed.planning.flops import flops
@@ -157,3 +158,11 @@ def test_a_signal_is_answered_at_once_and_the_last_line_is_the_command_that_goes
     assert again.code == 0, again
     assert again.json["step"] >= 1
     assert again.json["val_step"] <= again.json["step"]
+
+
+def test_the_line_holds_bits_per_byte_where_the_held_out_part_is_text(peak):
+    """60 tokens that spell 120 bytes: 2.5 nats a token are 2.5 / ln 2 / 2 bits a byte."""
+    trainer = trainer_of(run_config(steps=1000), val=replace(tokens(60, seed=1), n_bytes=120))
+    with screens() as (_, err):
+        Progress(quiet=False)(at(trainer, 0, 0, 0.0), record(0, "val"))
+    assert err.text == "step    0/1000 · val 2.5000 nats, 1.803 bits/byte\n"

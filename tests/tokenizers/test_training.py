@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oracles import byte_pair
 from unembed.errors import TokenizerError
 from unembed.tokenizers import engine
-from unembed.tokenizers.training import END, sample_lines, train_bpe, train_bytes, train_unigram
+from unembed.tokenizers.training import END, sample_lines, train_bpe, train_bytes, train_characters, train_unigram
 
 LINES = st.lists(st.text(st.sampled_from("aab cé.\n1"), min_size=1, max_size=30), min_size=1, max_size=6)
 
@@ -52,6 +52,22 @@ def test_sizes_and_specials():
     assert train_bytes().vocab_size == 257
     unigram = train_unigram("the cat sat on the mat, the cat sat " * 9, vocab_size=265)
     assert (unigram.kind, unigram.is_lossless, unigram.end_id) == ("unigram", True, unigram.vocab_size - 1)
+
+
+@settings(deadline=None)
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=20), st.text(st.characters(exclude_categories=["Cs"]))
+)
+def test_property_known_characters_are_one_token_and_others_their_bytes(known, text):
+    tokenizer = train_characters(known)
+    assert tokenizer.is_lossless
+    assert tokenizer.decode(tokenizer.encode_ids(known + text)) == known + text
+    assert [len(tokenizer.encode(c).ids) for c in known] == [1] * len(known)
+    assert len(tokenizer.encode(known * 2).ids) == 2 * len(known), "no merge reaches across two characters"
+    beginnings = {c.encode()[:2] for c in known} | {c.encode()[:3] for c in known}
+    for c in set(text) - set(known):
+        at_most = len(c.encode())
+        assert (len(tokenizer.encode(c).ids) == at_most) or c.encode()[:2] in beginnings
 
 
 def test_two_switches_lower_case_and_accents():

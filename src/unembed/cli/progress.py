@@ -101,7 +101,8 @@ class Progress:
         if self._smooth is not None:
             parts.append(f"loss {self._smooth:.4f}")
         if self._val is not None:
-            parts.append(f"val {self._val:.4f} nats")
+            bits = trainer.val.bits_per_byte(self._val)
+            parts.append(f"val {self._val:.4f} nats" + ("" if bits is None else f", {bits:.3f} bits/byte"))
         tokens, seconds = self._began or (0, 0.0)
         if trainer.seconds > seconds and trainer.tokens > tokens:
             speed = (trainer.tokens - tokens) / (trainer.seconds - seconds)

@@ -1,7 +1,7 @@
 """How large a model, and how many steps, a time budget and a text allow: the arithmetic behind the recipe small.
 
 It depends on its arguments alone, never on a clock: the speed that turns minutes into tokens is a constant, so another
-machine needs more or less time, not another model. The numbers below were measured (docs/decisions/0003-small.md).
+machine needs more or less time, not another model. The numbers below were measured (docs/decisions/0004-small.md).
 Before it: small.py.
 """
 
@@ -19,11 +19,13 @@ SECONDS_PER_TOKEN = 20e-6
 D_HEAD = 32
 # d_model and layers; sizes grow about twofold from one to the next.
 LADDER = ((64, 2), (96, 3), (128, 4), (192, 4), (256, 4), (320, 6), (448, 6), (512, 8), (768, 12))
-# Tokens seen per parameter: below this a smaller model learns more in the same time (arXiv:2203.15556 finds about 20).
+# Tokens seen per parameter: below this a smaller model learns as much in the same time (arXiv:2203.15556 finds about 20
+# best; a few less leave room for going on).
 TOKENS_PER_PARAMETER = 4
 # Reading one text more often than this teaches little new (arXiv:2305.16264, section 4).
 MOST_EPOCHS = 24
-BATCH_TOKENS = 2048
+# Tokens a step: as many as leave a short run enough steps to learn by.
+BATCH_TOKENS, FEWEST_STEPS = (2048, 1024, 512), 300
 # Evaluations take at most about this share of the time, the one at the start and the one at the end aside.
 EVALUATION_SHARE = 0.2
 MOST_EVALUATIONS = 10
@@ -73,10 +75,10 @@ class Choice:
 def choose(vocab_size: int, budget: Budget) -> Choice:
     """The largest model of the ladder that sees enough tokens in the budget, and the steps that fill it."""
     context_length = budget.context_length or _context_length(budget.n_train_tokens)
-    batch_size = budget.batch_size or max(1, BATCH_TOKENS // context_length)
     best: Choice | None = None
     for d_model, n_layers in LADDER:
         spec = spec_of(vocab_size, context_length, d_model, n_layers)
+        batch_size = budget.batch_size or _batch_size(spec, budget)
         steps, bound = _steps(spec, batch_size, budget)
         choice = Choice(spec=spec, steps=steps, batch_size=batch_size, bound=bound, is_smallest=best is None)
         if best is None or choice.n_tokens >= TOKENS_PER_PARAMETER * count(spec).parameters:
@@ -109,13 +111,26 @@ def spec_of(vocab_size: int, context_length: int, d_model: int, n_layers: int) -
     )
 
 
+def _batch_size(spec: TransformerSpec, budget: Budget) -> int:
+    """The largest batch that leaves enough steps; where their number is given, that does not read the text too often."""
+    most = MOST_EPOCHS * budget.n_train_tokens
+    free = min(most, _affordable(spec, budget)) // FEWEST_STEPS
+    fitting = free if budget.steps is None else most // budget.steps
+    per_step = next((size for size in BATCH_TOKENS if size <= fitting), BATCH_TOKENS[-1])
+    return max(1, per_step // spec.context_length)
+
+
+def _affordable(spec: TransformerSpec, budget: Budget) -> int:
+    return int(60 * budget.minutes / seconds_per_token(spec))
+
+
 def _steps(spec: TransformerSpec, batch_size: int, budget: Budget) -> tuple[int, Literal["minutes", "text", "steps"]]:
     if budget.steps is not None:
         return budget.steps, "steps"
     per_step = batch_size * spec.context_length
-    affordable = int(60 * budget.minutes / seconds_per_token(spec))
+    affordable = _affordable(spec, budget)
     most = MOST_EPOCHS * budget.n_train_tokens
-    return max(50, min(affordable, most) // per_step), "minutes" if affordable <= most else "text"
+    return max(1, min(affordable, most) // per_step), "minutes" if affordable <= most else "text"
 
 
 def _context_length(n_train_tokens: int) -> int:

@@ -19,15 +19,18 @@ from unembed.optim.schedules import Cosine
 from unembed.recipes.base import Prepared, Recipe, Survey
 from unembed.recipes.budget import TOKENS_PER_PARAMETER, Budget, Choice, choose
 from unembed.tokenizers.base import Tokenizer
-from unembed.tokenizers.training import train_bpe
+from unembed.tokenizers.training import train_bpe, train_characters
 from unembed.training.config import RunConfig, TrainingConfig, with_settings
 
 DEFAULT_MINUTES = 5.0
 MOST_MINUTES = 1_000_000  # two years
 # An alphabet this small (DNA, proteins, names, digits) has nothing to gain from merging letters.
 SMALL_ALPHABET = 48
+# Where a character takes so many bytes, as Korean does, it is as dense as a merged piece of letters: merging the syllables
+# of a small text leaves too few examples of each piece.
+DENSE_BYTES, MOST_DENSE = 2.0, 4096
 # So many bytes of text for each entry of a vocabulary, so that even rare entries are seen often enough to be learnt.
-BYTES_PER_ENTRY = 1000
+BYTES_PER_ENTRY = 2000
 FEWEST_ENTRIES, MOST_ENTRIES = 320, 8192
 # What a vocabulary is learnt from, in characters: more changes few merges, and takes time and memory.
 VOCABULARY_BUDGET = 1 << 24
@@ -67,7 +70,9 @@ def _fixed(settings: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _tokenizer(survey: Survey) -> tuple[Tokenizer, str]:
-    """Characters for a small alphabet, byte-level BPE for everything else: both give back every byte of a text.
+    """Characters for a small alphabet, or with bytes beside them for a dense script; byte-level BPE for everything else.
+
+    All give back every byte of the text; the last two of any text.
 
     BPE learns its merges from the part that the model learns from; the alphabet is that of the whole text, because a
     letter of the held-out part that has no id could not be written.
@@ -75,6 +80,13 @@ def _tokenizer(survey: Survey) -> tuple[Tokenizer, str]:
     n_different, report = len(survey.alphabet), survey.report
     if n_different <= SMALL_ALPHABET:
         return survey.characters(), f"tokenizer: characters, because the text has only {n_different} different ones"
+    per_character = report.n_bytes / report.n_characters
+    if per_character >= DENSE_BYTES and n_different <= MOST_DENSE:
+        dense = train_characters(survey.alphabet)
+        return dense, (
+            f"tokenizer: characters, and bytes for those it has not met, {dense.vocab_size:,} entries, because a character of "
+            f"this text takes {per_character:.1f} bytes; nothing is lost"
+        )
     wanted = 1 << max(0, round(math.log2(report.n_bytes / BYTES_PER_ENTRY)))
     blocks = survey.reader.blocks(max(1, int(TRAIN_FRACTION * report.n_characters)))
     vocab_size = min(MOST_ENTRIES, max(FEWEST_ENTRIES, wanted))

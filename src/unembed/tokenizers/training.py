@@ -18,6 +18,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from unembed.errors import TokenizerError
 from unembed.tokenizers import base
+from unembed.tokenizers.engine import byte_of_character
 from unembed.tokenizers.subword import SubwordTokenizer
 
 END = "<|endoftext|>"
@@ -88,6 +89,30 @@ def train_bytes() -> SubwordTokenizer:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     made = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
     return _finish(made, False, False)
+
+
+def train_characters(characters: Iterable[str]) -> SubwordTokenizer:
+    """Gives a vocabulary of the 256 bytes, whole characters and the end token: other characters are written in bytes.
+
+    As BPE whose merges join the bytes of each character and nothing else: a merge's second part is always a byte inside a
+    character, so none reaches across two. The beginnings that characters share have ids too, which no text of theirs uses.
+    Raises: TokenizerError for a lone surrogate.
+
+    >>> tokenizer = train_characters("깰")
+    >>> [len(tokenizer.encode(text).ids) for text in ("깰", "깰깰", "가", "a")]
+    [1, 2, 3, 1]
+    """
+    spelt = {byte: character for character, byte in byte_of_character().items()}
+    vocabulary = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    merges: list[tuple[str, str]] = []
+    for character in sorted(set(characters)):
+        whole, *others = (spelt[byte] for byte in base.check_text(character))
+        for inner in others:
+            if whole + inner not in vocabulary:
+                vocabulary[whole + inner] = len(vocabulary)
+                merges.append((whole, inner))
+            whole += inner
+    return _finish(Tokenizer(models.BPE(vocab=vocabulary, merges=merges)), False, False)
 
 
 def sample_lines(texts: str | Iterable[str], budget: int) -> list[str]:

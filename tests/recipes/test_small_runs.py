@@ -1,0 +1,107 @@
+"""The recipe small from files to samples: short runs on real texts write in the language that they read.
+
+Letters and words are counted, not style: a run of some seconds writes words of the text, hardly sentences. Before it:
+test_small.py, what the recipe decides.
+"""
+
+import re
+import unicodedata
+
+import pytest
+
+import unembed
+from unembed.corpora.reading import Reading
+from unembed.corpora.text import TextReader
+from unembed.recipes.start import train
+
+pytestmark = pytest.mark.slow
+
+
+def trained(out, sources, steps, column=None, **settings):
+    """A run of so many steps; gives its outcome, its model and what was said."""
+    said: list[str] = []
+    outcome = train(
+        sources,
+        recipe_name="small",
+        out=out,
+        settings={"steps": steps, **settings},
+        reading=Reading(column=column),
+        say=said.append,
+    )
+    return outcome, unembed.load(out), said
+
+
+def written(model, prompt="", tokens=200) -> str:
+    return unembed.generate(model, prompt, tokens=tokens, temperature=0.7, seed=1).values["text"]
+
+
+def hangul_share(text: str) -> float:
+    """Of the letters of a text, those of the Korean alphabet."""
+    letters = [c for c in text if c.isalpha()]
+    return sum("HANGUL" in unicodedata.name(c, "") for c in letters) / len(letters)
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text of four letters or more, lower case: shorter ones are met by chance."""
+    return re.findall(r"[^\W\d_]{4,}", text.lower())
+
+
+def known_share(sample: str, text: str) -> float:
+    """Of the longer words of a sample, those that occur in a text."""
+    known, words = set(words_of(text)), words_of(sample)
+    assert len(words) >= 10, f"too few words to judge: {sample!r}"
+    return sum(word in known for word in words) / len(words)
+
+
+def text_of(*paths) -> str:
+    return "".join(TextReader([str(path) for path in paths]).documents())
+
+
+def test_quijote_writes_spanish_words(data, tmp_path, unchecked):
+    path = data / "text" / "quijote.txt"
+    outcome, model, said = trained(tmp_path / "run", [path], 300)
+    assert any("a byte order mark at the start was dropped" in note for note in said)
+    assert any("line ends are CRLF and were kept" in note for note in said)
+    assert outcome.val_bits_per_byte < 2.9
+    sample = written(model)
+    assert known_share(sample, text_of(path)) > 0.5, sample
+    assert "\r\n" in sample, "line ends are those of the file"
+    spoken = written(model, "En un lugar de la Mancha,")
+    assert known_share(spoken, text_of(path)) > 0.5, spoken
+
+
+def test_a_column_of_the_korean_chat_writes_korean(data, tmp_path, unchecked):
+    path = data / "text" / "korean_chat.csv"
+    outcome, model, _ = trained(tmp_path / "run", [path], 200, column="A")
+    assert outcome.val_bits_per_byte < 2.2
+    # without a prompt a text begins after an end token, as every cell did; and ends by itself, as every cell does
+    answers = [unembed.generate(model, tokens=60, temperature=0.7, seed=seed).values for seed in range(12)]
+    assert hangul_share("".join(answer["text"] for answer in answers)) > 0.95
+    assert sum(answer["stopped"] == "end" for answer in answers) >= 9
+    assert all("," not in answer["text"] or "label" not in answer["text"] for answer in answers)
+
+
+@pytest.mark.parametrize("language", ["en", "es", "ko"])
+def test_a_short_declaration_in_each_language(data, tmp_path, language, unchecked):
+    path = data / "text" / f"udhr_{language}.txt"
+    out = tmp_path / "run"
+    said: list[str] = []
+    train([path], recipe_name="small", out=out, settings={"minutes": 1}, say=said.append)
+    assert any("are little text" in note for note in said)
+    sample = written(unembed.load(out), tokens=400)
+    if language == "ko":
+        assert hangul_share(sample) > 0.9, sample
+    else:
+        assert known_share(sample, text_of(path)) > 0.5, sample
+
+
+def test_the_whole_folder_goes_on_in_the_language_it_is_spoken_to(data, tmp_path, unchecked):
+    folder = data / "text"
+    _, model, said = trained(tmp_path / "run", [folder], 300)
+    assert "this looks like a CSV with columns Q, A, label" in said[0]
+    korean = written(model, "오늘은 정말", tokens=120)
+    assert hangul_share(korean) > 0.8, korean
+    spanish = written(model, "—Señor —dijo Sancho—,", tokens=150)
+    assert known_share(spanish, text_of(folder / "quijote.txt", folder / "udhr_es.txt")) > 0.5, spanish
+    english = written(model, "ROMEO:\nMy lord,", tokens=150)
+    assert known_share(english, text_of(folder / "tinyshakespeare.txt", folder / "udhr_en.txt")) > 0.5, english
