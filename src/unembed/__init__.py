@@ -7,6 +7,8 @@
     unembed.candidates(model, "to be", top_k=3)   # what could have come next, and what cut it
     unembed.lens(model, "to be")                  # a Result: .tables, .to_dict(), shown in a notebook
     unembed.count("gpt2").parameters
+    unembed.convert("runs/mine", "exported")      # a folder that transformers opens
+    unembed.verify_model("exported")              # what is claimed of every model, tried on this one
     unembed.write_report("runs/tour", lang="es")
 
 Names are imported when they are first used, so `import unembed` is instant and loads no torch. The way of a token
@@ -17,10 +19,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unembed.python import candidates, count, generate, generate_many, lens, load, train, write_report
+    from unembed.python import (
+        candidates,
+        convert,
+        count,
+        generate,
+        generate_many,
+        lens,
+        load,
+        train,
+        verify_model,
+        write_report,
+    )
 
-# A name that is also a folder here would turn into that folder once it is imported: so `write_report`, not `report`.
-__all__ = ["candidates", "count", "generate", "generate_many", "lens", "load", "train", "write_report"]
+# A name that is also a folder here would turn into that folder once it is imported: so `write_report`, not `report`, and
+# `verify_model`, not `verify`.
+__all__ = [
+    "candidates",
+    "convert",
+    "count",
+    "generate",
+    "generate_many",
+    "lens",
+    "load",
+    "train",
+    "verify_model",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,15 +14,66 @@ from unembed.results import Result
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from unembed.checkpoints.convert import Converted
     from unembed.model.transformer import Transformer
     from unembed.recipes.outcome import Outcome
+    from unembed.verify.claim import Claim
 
 
-def load(model: str | Path, *, step: int | None = None) -> "Transformer":
-    """Opens any MODEL: a run folder, a checkpoint folder, or a preset's name. Raises: CheckpointError."""
+def load(
+    model: str | Path,
+    *,
+    step: int | None = None,
+    tokenizer: str | Path | None = None,
+    like: str | None = None,
+    dtype: Any = None,
+) -> "Transformer":
+    """Opens any MODEL: a run or a checkpoint in it, a Hugging Face folder, a .gguf, .safetensors, .pt or .bin, or a preset.
+
+    `step` chooses a run's checkpoint; `tokenizer` names a tokenizer's file; `like` the preset whose shape a microGPT .bin
+    has. `dtype` None widens half-precision files to float32, which is exact; "file" keeps the file's types; a torch.dtype
+    is taken. What was decided stands in `.load_report`. Raises: CheckpointError, UsageError, UnsafeError.
+    """
     from unembed.checkpoints import load as loading
 
-    return loading.load(model, step=step)
+    return loading.load(model, step=step, tokenizer=tokenizer, like=like, dtype=dtype)
+
+
+def convert(
+    source: str | Path,
+    destination: str | Path,
+    *,
+    to: str = "hf",
+    dtype: Any = "file",
+    tokenizer: str | Path | None = None,
+    like: str | None = None,
+) -> "Converted":
+    """Writes a MODEL in another format, bit for bit: "hf" (a folder for transformers), "gguf" (llama.cpp), "native" (a run).
+
+    Raises: UsageError for another format, or where something is at the destination; SpecError where the format cannot say
+    what the model is.
+    """
+    from unembed.checkpoints import convert as converting
+
+    if to not in converting.FORMATS:
+        raise UsageError(f"convert: to is {to!r}; it must be one of {', '.join(converting.FORMATS)}")
+    return converting.convert(source, destination, to=to, dtype=dtype, tokenizer=tokenizer, like=like)
+
+
+def verify_model(
+    model: str | Path,
+    *,
+    claims: Sequence[str] | None = None,
+    tokenizer: str | Path | None = None,
+    like: str | None = None,
+) -> "list[Claim]":
+    """Tries on a MODEL what is claimed of every model: each claim with its status, worst difference, tolerance and detail.
+
+    Raises: as `load`; UsageError for a claim that does not exist.
+    """
+    from unembed.verify import subject_of, verify
+
+    return verify(subject_of(model, tokenizer=tokenizer, like=like), claims)
 
 
 def train(

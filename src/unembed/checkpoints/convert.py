@@ -10,7 +10,7 @@ Numbers keep their bits unless another type is asked for. The next file to read 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -27,7 +27,7 @@ from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.library import config_of as tokenizer_config
 from unembed.tokenizers.library import to_library
 
-Format = Literal["hf", "gguf", "native"]
+FORMATS = ("hf", "gguf", "native")
 
 
 class Converted(NamedTuple):
@@ -44,7 +44,7 @@ def convert(
     source: str | Path,
     destination: str | Path,
     *,
-    to: Format = "hf",
+    to: str = "hf",
     dtype: Dtype = "file",
     tokenizer: str | Path | None = None,
     like: str | None = None,
@@ -54,6 +54,7 @@ def convert(
     Raises: UsageError when something is there already; CheckpointError, SpecError when the format cannot say what the model
     is; ResourceError when the disk is full. Nothing is left at the destination then.
     """
+    assert to in FORMATS, to
     place = Path(destination)
     if place.exists():
         raise UsageError(f"{place}: exists already; name a new place, nothing is overwritten")
@@ -73,7 +74,7 @@ def convert(
                 n_tensors, more = _huggingface(model, temporary, str(source), prefers)
             case "native":
                 n_tensors, more = _native(model, temporary, str(source))
-            case "gguf":
+            case _:
                 n_tensors, more = gguf_export.write(model, temporary, name=Path(source).name)
         with explaining(f"moving {temporary.name} to {place}", consequence, CheckpointError):
             DISK.rename(temporary, place)

@@ -37,10 +37,11 @@ def command(
     import torch
 
     from unembed.checkpoints.convert import convert
+    from unembed.checkpoints.translate import Dtype
     from unembed.results import Result
 
-    kind = "file" if dtype == "file" else getattr(torch, dtype)
-    done = convert(source, dest, to=target, dtype=kind, tokenizer=tokenizer, like=like)  # type: ignore[arg-type]
+    kind: Dtype = "file" if dtype == "file" else getattr(torch, dtype)
+    done = convert(source, dest, to=target, dtype=kind, tokenizer=tokenizer, like=like)
     for note in done.notes:
         say(note, quiet=quiet)
     values = {"written": str(done.written), "tensors": done.tensors, "parameters": done.parameters, "tied": done.tied}
