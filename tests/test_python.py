@@ -183,3 +183,43 @@ def test_a_text_of_one_letter_can_be_learnt_and_reported(tmp_path):
     (tmp_path / "a.txt").write_text("a" * 400)
     unembed.train(tmp_path / "a.txt", recipe="nanogpt-cpu", out=tmp_path / "run", **SMALL)
     assert 'id="token-map"' not in unembed.write_report(tmp_path / "run").read_text(encoding="utf-8")
+
+
+# What a notebook is given by mistake, and the sentence that mends it.
+MISUSED = [
+    (lambda m: unembed.load(None), "MODEL is None; give a run folder"),
+    (lambda m: unembed.load(3), "MODEL is 3"),
+    (lambda m: unembed.load("gpt2", step=3), "only a run folder has checkpoints to choose from"),
+    (lambda m: unembed.load("mini-gpt", step=1.5), "step is 1.5; it must be a whole number"),
+    (lambda m: unembed.load("mini-gpt", step=-1), "step is -1; it must be a whole number"),
+    (lambda m: unembed.count(None), "MODEL is None"),
+    (lambda m: unembed.count(["gpt2"]), r"MODEL is \['gpt2'\]"),
+    (
+        lambda m: unembed.lens("runs/x", "to"),
+        r"lens: got the name 'runs/x', expected a model. Open it first: unembed.load\('runs/x'",
+    ),
+    (lambda m: unembed.lens(m, 5), "lens: text is 5, expected a text"),
+    (lambda m: unembed.lens(m, "to", top="3"), "lens: top is '3', expected a whole number"),
+    (
+        lambda m: unembed.lens(m, "to", statistics="top"),
+        r"statistics is the text 'top', expected a list of names. Write \['top'\]",
+    ),
+    (lambda m: unembed.generate("gpt2", "to"), "generate: got the name 'gpt2', expected a model"),
+    (lambda m: unembed.generate({}, "to"), "generate: got a dict, expected a model. Open one with unembed.load"),
+    (lambda m: unembed.generate(m, 7), "generate: prompt is 7, expected a text"),
+    (lambda m: unembed.generate(m, "to", tokens=2.5), "generate: tokens is 2.5, expected a whole number"),
+    (lambda m: unembed.generate(m, "to", temperature="hot"), "generate: temperature is 'hot', expected a number"),
+    (lambda m: unembed.generate(m, "to", top_k=True), "generate: top_k is True, expected a whole number"),
+    (lambda m: unembed.generate(m, "to", seed="1"), "generate: seed is '1', expected a whole number"),
+    (lambda m: unembed.train(b"to be", out="x"), "train: data is a bytes, expected paths of files or folders"),
+    (lambda m: unembed.train({"a": 1}, out="x"), "train: data is a dict, expected paths"),
+    (lambda m: unembed.train(["a.txt"], out=None), "train: out is None, expected the path of the run's folder"),
+    (lambda m: unembed.train("a.txt", out=""), "out is empty; name the folder"),
+]
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("call", "message"), MISUSED, ids=lambda value: value if isinstance(value, str) else "")
+def test_misuse_is_answered_with_our_errors(model, call, message):
+    with pytest.raises(UsageError, match=message):
+        call(model)

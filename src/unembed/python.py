@@ -4,6 +4,7 @@ The command line calls the same pieces. The next file to read is recipes/start.p
 """
 
 from collections.abc import Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,14 @@ def train(
     """
     from unembed.recipes import start
 
-    sources = [data] if isinstance(data, str | Path) else list(data)
+    sources: list[Any] = (
+        [data] if isinstance(data, str | Path) else list(data) if isinstance(data, list | tuple) else [data]
+    )
+    if wrong := [one for one in sources if not isinstance(one, str | Path)]:
+        found = type(wrong[0]).__name__
+        raise UsageError(f"train: data is a {found}, expected paths of files or folders. Save the text to a file first")
+    if not isinstance(out, str | Path):
+        raise UsageError(f"train: out is {out!r}, expected the path of the run's folder")
     named = {name.replace("__", "."): value for name, value in settings.items()}
     return start.train(sources, recipe_name=recipe, out=out, resume=resume, settings=named)
 
@@ -116,6 +124,9 @@ def generate(
     text, `ids` may be given, which are read as they are: with them a model needs no tokenizer, and `text` is None.
     Raises: InputError when the model has no tokenizer; UsageError for impossible options.
     """
+    _refuse_no_model("generate", model)
+    _refuse_types("generate", prompt=prompt, tokens=tokens, seed=seed, temperature=temperature)
+    _refuse_types("generate", top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty)
     from unembed.generation.checks import check_past_context
     from unembed.generation.sampling import Sampling
     from unembed.generation.texts import continue_text
@@ -156,6 +167,9 @@ def generate_many(
     Prompt n has the seed `seed` + n unless `seeds` holds one for each: the same seed gives the same text as alone.
     Raises: as `generate` does.
     """
+    _refuse_no_model("generate_many", model)
+    _refuse_types("generate_many", tokens=tokens, seed=seed, temperature=temperature)
+    _refuse_types("generate_many", top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty)
     from unembed.generation.checks import check_past_context, check_prompts, check_seed, check_seeds, seed_of
     from unembed.generation.sampling import Sampling
     from unembed.generation.texts import Writing, table_of, write_all
@@ -192,6 +206,9 @@ def candidates(
 
     See generation/candidates.py for the columns of its tables `candidates` and `steps`. Raises: as `generate` does.
     """
+    _refuse_no_model("candidates", model)
+    _refuse_types("candidates", prompt=prompt, tokens=tokens, seed=seed, temperature=temperature, top=top)
+    _refuse_types("candidates", top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty)
     from unembed.generation.candidates import look
     from unembed.generation.checks import check_past_context
     from unembed.generation.sampling import Sampling
@@ -233,6 +250,12 @@ def lens(
     Raises: InputError when a text is given and the model has no tokenizer; UsageError when neither or both are given, or
     a statistic is unknown; ShapeError when ids have no row in the table.
     """
+    _refuse_no_model("lens", model)
+    _refuse_types("lens", text=text, top=top)
+    if isinstance(statistics, str):
+        raise UsageError(
+            f"lens: statistics is the text {statistics!r}, expected a list of names. Write [{statistics!r}]"
+        )
     from unembed.lenses.logit_lens import STATISTICS, logit_lens
 
     if (text is None) == (ids is None):
@@ -263,3 +286,37 @@ def write_report(run: str | Path, out: str | Path | None = None, *, lang: str | 
     from unembed.report import write
 
     return write.write_report(run, out, lang=lang)
+
+
+def _refuse_no_model(what: str, model: object) -> None:
+    """Names the likeliest mistake: a path or a preset's name where the model itself is wanted."""
+    from torch import nn
+
+    if isinstance(model, str | Path):
+        name = repr(str(model))
+        raise UsageError(f"{what}: got the name {name}, expected a model. Open it first: unembed.load({name})")
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"{what}: got a {type(model).__name__}, expected a model. Open one with unembed.load")
+
+
+_TEXT, _WHOLE, _NUMBER = (str, "a text"), (Integral, "a whole number"), (Real, "a number")
+_KINDS: dict[str, tuple[type, str]] = {
+    "prompt": _TEXT,
+    "text": _TEXT,
+    "tokens": _WHOLE,
+    "top": _WHOLE,
+    "top_k": _WHOLE,
+    "seed": _WHOLE,
+    "temperature": _NUMBER,
+    "top_p": _NUMBER,
+    "min_p": _NUMBER,
+    "repetition_penalty": _NUMBER,
+}
+
+
+def _refuse_types(what: str, **given: object) -> None:
+    """Options of another type than they are read as; None stands for an option that was not given."""
+    for name, value in given.items():
+        kind, words = _KINDS[name]
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise UsageError(f"{what}: {name} is {repr(value)[:60]}, expected {words}")
