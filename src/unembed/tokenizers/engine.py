@@ -9,7 +9,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from unembed.errors import TokenizerError
 
@@ -20,6 +22,43 @@ _NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
 # Names by which well-known files call the tokens that open and close a text; used where the file itself does not say.
 _START_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "[CLS]")
 _END_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<end>", "[SEP]")
+
+
+_Id = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+
+
+class _Added(msgspec.Struct):
+    id: _Id
+    content: str
+    special: bool
+    lstrip: bool
+    rstrip: bool
+
+
+class _Model(msgspec.Struct):
+    type: str
+    vocab: dict[str, _Id] | list[tuple[str, float]]
+    unk_id: _Id | None = None
+    unk_token: str | None = None
+    byte_fallback: bool | None = None
+    dropout: float | None = None
+
+
+class _File(msgspec.Struct):
+    model: _Model
+    added_tokens: list[_Added] = []
+    normalizer: dict[str, Any] | None = None
+    pre_tokenizer: dict[str, Any] | None = None
+    decoder: dict[str, Any] | None = None
+    post_processor: dict[str, Any] | None = None
+
+
+def check(values: Mapping[str, Any]) -> None:
+    """Holds the parts of a tokenizer.json that are read here against the types they have. Raises: TokenizerError."""
+    try:
+        msgspec.convert(dict(values), _File)
+    except msgspec.ValidationError as error:
+        raise TokenizerError(f"tokenizer.json: {error}; fetch or write the file again") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,13 +251,19 @@ def adds_start(values: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return said if isinstance(said, bool) else _template_marks(values.get("post_processor"))[0] is not None
 
 
-def flatten(part: Mapping[str, Any] | None, key: str) -> list[dict[str, Any]]:
-    """Gives the steps of a normalizer, pre-tokenizer or decoder, sequences opened, in order."""
-    if part is None:
-        return []
-    if part["type"] == "Sequence":
-        return [step for inner in part[key] for step in flatten(inner, key)]
-    return [dict(part)]
+def flatten(part: Any, key: str) -> list[dict[str, Any]]:
+    """Gives the steps of a normalizer, pre-tokenizer or decoder, sequences opened, in order.
+
+    Raises: TokenizerError for what is no step.
+    """
+    match part:
+        case None:
+            return []
+        case {"type": "Sequence"} if isinstance(part.get(key), list):
+            return [step for inner in part[key] for step in flatten(inner, key)]
+        case {"type": str(kind)} if kind != "Sequence":
+            return [dict(part)]
+    raise TokenizerError(f"tokenizer.json: {str(part)[:60]} is no step: expected an object with a type, or {key}")
 
 
 def _prepends(step: Mapping[str, Any]) -> bool:
@@ -233,10 +278,16 @@ def _name_in(entry: Any) -> str | None:
 
 def _template_marks(post: Mapping[str, Any] | None) -> tuple[str | None, str | None]:
     for step in flatten(post, "processors"):
-        if step["type"] == "TemplateProcessing":
-            parts = step["single"]
-            first, last = parts[0].get("SpecialToken"), parts[-1].get("SpecialToken")
-            return (first["id"] if first else None), (last["id"] if last else None)
-        if step["type"] in ("BertProcessing", "RobertaProcessing"):
-            return step["cls"][0], step["sep"][0]
+        match step:
+            case {"type": "TemplateProcessing", "single": [_, *_] as parts}:
+                return _special_in(parts[0]), _special_in(parts[-1])
+            case {"type": "BertProcessing" | "RobertaProcessing", "cls": [str(opens), *_], "sep": [str(closes), *_]}:
+                return opens, closes
     return None, None
+
+
+def _special_in(part: Any) -> str | None:
+    match part:
+        case {"SpecialToken": {"id": str(name)}}:
+            return name
+    return None

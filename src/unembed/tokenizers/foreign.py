@@ -76,6 +76,7 @@ def from_library_json(values: dict[str, Any], config: Mapping[str, Any], *, wher
         # Files before version 0.10 of the library leave it out; only BPE has merges.
         values = values | {"model": model | {"type": "BPE" if "merges" in model else "WordLevel"}}
     try:
+        engine.check(values)
         (start, end), adds_start = engine.marks(values, config), engine.adds_start(values, config)
         return SubwordTokenizer.from_values(values, start=start, end=end, adds_start=adds_start)
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:

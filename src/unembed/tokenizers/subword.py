@@ -7,7 +7,8 @@ says about itself; training.py, which makes new ones; pieces.py for SentencePiec
 
 import json
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, SupportsIndex
 
 import msgspec
@@ -39,6 +40,7 @@ class SubwordTokenizer:
     def __init__(
         self, values: Mapping[str, Any], *, start: str | None = None, end: str | None = None, adds_start: bool = False
     ) -> None:
+        engine.check(values)
         # Truncation would shorten a text in silence; padding and templates add ids that are no text. None has a say here.
         self._values = dict(values) | {"truncation": None, "padding": None, "post_processor": None}
         self._start, self._end = start, end
@@ -160,10 +162,8 @@ class SubwordTokenizer:
     def _run(self, text: str, *, is_continuation: bool = False) -> Any:
         base.check_text(text)
         runner = self._later if is_continuation else self._engine
-        try:
+        with _answering(self._engine_error):
             encoding = runner.encode(text, add_special_tokens=False)
-        except Exception as error:  # the library raises bare Exceptions, for characters that a unigram cannot write
-            raise self._engine_error(error) from None
         if self._may_drop:
             self._check_nothing_dropped(text, encoding)
         return encoding
@@ -171,12 +171,10 @@ class SubwordTokenizer:
     def _batch(self, runner: Any, texts: list[str]) -> Any:
         for text in texts:
             base.check_text(text)
-        try:
+        with _answering(self._engine_error):
             return runner.encode_batch_fast(texts, add_special_tokens=False)
-        except Exception as error:  # as in _run
-            raise self._engine_error(error) from None
 
-    def _engine_error(self, error: Exception) -> TokenizerError:
+    def _engine_error(self, error: BaseException) -> TokenizerError:
         return TokenizerError(
             f"{self.kind} tokenizer: the text cannot be written in its vocabulary ({error}). Use a byte-level tokenizer, "
             "or one with an unknown token"
@@ -206,13 +204,33 @@ class SubwordTokenizer:
             )
         return self.specials[name]
 
+    def _ids_if_any(self, name: str) -> Sequence[int]:
+        """The ids of a special's name as text; none where the vocabulary cannot write it, so it cannot become one."""
+        try:
+            with _answering(self._engine_error):
+                ids: Sequence[int] = self._engine.encode(name, add_special_tokens=False).ids
+                return ids
+        except TokenizerError:
+            return ()
+
     def _check_specials_stay_text(self) -> None:
         for name, token_id in self.specials.items():
-            if token_id in self._engine.encode(name, add_special_tokens=False).ids and token_id != self.unknown_id:
+            if token_id != self.unknown_id and token_id in self._ids_if_any(name):
                 raise TokenizerError(
                     f"{self.kind} tokenizer: {name!r} typed in a text would become the special token {token_id}; "
                     "take the special out of the model's own vocabulary, and keep it in added_tokens"
                 )
+
+
+@contextmanager
+def _answering(say: Callable[[BaseException], TokenizerError]) -> Iterator[None]:
+    """Turns what the library raises into our own words: bare Exceptions, and panics, which are no Exceptions at all."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise say(error) from None
 
 
 def _open_engine(values: Mapping[str, Any]) -> Any:
@@ -222,10 +240,8 @@ def _open_engine(values: Mapping[str, Any]) -> Any:
             "set it to null"
         )
     hidden = _hide_specials(values)
-    try:
+    with _answering(lambda e: TokenizerError(f"tokenizer.json: the tokenizers library does not take it: {e}")):
         made = tokenizers.Tokenizer.from_str(json.dumps(hidden))
-    except Exception as error:  # the library raises bare Exceptions with serde's words
-        raise TokenizerError(f"tokenizer.json: the tokenizers library does not take it: {error}") from None
     for token in hidden.get("added_tokens", ()):
         if made.token_to_id(token["content"]) != token["id"]:
             raise TokenizerError(
