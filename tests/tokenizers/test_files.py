@@ -44,7 +44,7 @@ def test_property_fingerprints_tell_tokenizers_apart():
         ({"type": "characters", "characters": "aa", "unknown": None, "end": None}, "'a' is both id 0 and id 1"),
         (
             {"type": "subword", "engine": {}, "start": None, "end": None},
-            r"not as the .* writes it \(KeyError: 'model'\)",
+            r"not as the .* writes it \(.*`model`",
         ),
         ({"type": "words", "words": ["a", "a"], "lowercases": False, "strips_accents": False}, "'a' is both id 0"),
     ],

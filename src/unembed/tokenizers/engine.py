@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -24,11 +24,8 @@ _START_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "[CLS]")
 _END_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<end>", "[SEP]")
 
 
-_Id = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-
-
 class _Added(msgspec.Struct):
-    id: _Id
+    id: int
     content: str
     special: bool
     lstrip: bool
@@ -37,8 +34,8 @@ class _Added(msgspec.Struct):
 
 class _Model(msgspec.Struct):
     type: str
-    vocab: dict[str, _Id] | list[tuple[str, float]]
-    unk_id: _Id | None = None
+    vocab: dict[str, int] | list[tuple[str, float]]
+    unk_id: int | None = None
     unk_token: str | None = None
     byte_fallback: bool | None = None
     dropout: float | None = None
@@ -58,7 +55,7 @@ def check(values: Mapping[str, Any]) -> None:
     try:
         msgspec.convert(dict(values), _File)
     except msgspec.ValidationError as error:
-        raise TokenizerError(f"tokenizer.json: {error}; fetch or write the file again") from None
+        raise TokenizerError(f"tokenizer.json: not as the tokenizers library writes it ({error})") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +260,9 @@ def flatten(part: Any, key: str) -> list[dict[str, Any]]:
             return [step for inner in part[key] for step in flatten(inner, key)]
         case {"type": str(kind)} if kind != "Sequence":
             return [dict(part)]
-    raise TokenizerError(f"tokenizer.json: {str(part)[:60]} is no step: expected an object with a type, or {key}")
+    raise TokenizerError(
+        f"tokenizer.json: not as the tokenizers library writes it: {str(part)[:60]} is no step with a type, nor {key}"
+    )
 
 
 def _prepends(step: Mapping[str, Any]) -> bool:
