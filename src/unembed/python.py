@@ -257,6 +257,7 @@ def lens(
             f"lens: statistics is the text {statistics!r}, expected a list of names. Write [{statistics!r}]"
         )
     from unembed.lenses.logit_lens import STATISTICS, logit_lens
+    from unembed.tokenizers.base import with_start
 
     if (text is None) == (ids is None):
         raise UsageError("lens: give either a text or ids")
@@ -265,6 +266,8 @@ def lens(
         if tokenizer is None:
             raise InputError("lens: this model has no tokenizer, so a text has no ids; give ids=[...] instead")
         ids = [int(i) for i in tokenizer.encode(text).ids]
+        if ids and tokenizer.adds_start:
+            ids = with_start(tokenizer, ids)
         if not ids:
             raise UsageError(f"lens: the text {text!r} has no tokens; give at least one")
     assert ids is not None

@@ -73,6 +73,16 @@ def test_llama2c_pieces_come_back_from_gguf_keys_and_from_the_library(data):
         assert engine.encode(text, add_special_tokens=False).ids == ids, repr(text)
 
 
+def test_start_token_goes_before_a_text_where_the_model_was_taught_with_one(data, bpe):
+    tokenizer = files.load(data / "weights" / "tok512.bin")
+    assert tokenizer.adds_start
+    assert opened(tokenizer).encode("Once").ids == [1, *tokenizer.encode("Once").ids]
+    assert foreign.from_library_json(to_library(tokenizer), {}, where="x").adds_start
+    assert gguf_keys(tokenizer, 512)["tokenizer.ggml.add_bos_token"] is True
+    assert not bpe.adds_start
+    assert to_library(bpe)["post_processor"] is None
+
+
 def test_characters_have_no_form_in_gguf():
     assert gguf_keys(CharacterTokenizer.from_text("abc"), 3) is None
 

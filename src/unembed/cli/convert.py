@@ -3,13 +3,14 @@
 import click
 
 from unembed.cli.models import model_options
+from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, quiet_option, say, write_result
 
 DTYPES = ("file", "float32", "float16", "bfloat16", "float64")
 
 
 @click.command(name="convert", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("source")
+@click.argument("source", shell_complete=complete_model)
 @click.argument("dest")
 @click.option("--to", "target", type=click.Choice(["hf", "gguf", "native"]), default="hf", show_default=True)
 @click.option("--dtype", type=click.Choice(DTYPES), default="file", show_default=True, help="Type of the numbers.")

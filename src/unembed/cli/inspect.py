@@ -2,12 +2,13 @@
 
 import click
 
+from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, quiet_option, say, write_result
 from unembed.errors import InputError
 
 
 @click.command(name="inspect", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model")
+@click.argument("model", shell_complete=complete_model)
 @click.option("--like", metavar="PRESET", help="The preset whose shape a microGPT .bin has; it holds none.")
 @format_option
 @quiet_option

@@ -3,12 +3,13 @@
 import click
 
 from unembed.cli.models import model_options
+from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, quiet_option, say, write_result
 from unembed.errors import InputError
 
 
 @click.command(name="verify", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model")
+@click.argument("model", shell_complete=complete_model)
 @click.option("--claim", "names", multiple=True, help="Try this claim alone; may be given several times.")
 @model_options
 @format_option

@@ -43,7 +43,7 @@ def _pieces(tokenizer: PieceTokenizer, n_rows: int) -> dict[str, Any] | None:
         f"{PREFIX}token_type": np.array([kind for _, _, kind in pieces], dtype=np.int32),
         f"{PREFIX}add_space_prefix": model.adds_dummy_prefix,
         f"{PREFIX}remove_extra_whitespaces": model.removes_extra_spaces,
-        **_marks(tokenizer, adds_start=tokenizer.start_id is not None),
+        **_marks(tokenizer),
     }
 
 
@@ -66,7 +66,7 @@ def _byte_level(tokenizer: SubwordTokenizer, n_rows: int) -> dict[str, Any] | No
         f"{PREFIX}tokens": tokens,
         f"{PREFIX}token_type": np.array(kinds, dtype=np.int32),
         f"{PREFIX}merges": merges,
-        **_marks(tokenizer, adds_start=False),
+        **_marks(tokenizer),
     }
 
 
@@ -81,10 +81,10 @@ def _pre_tokenizer_of(values: dict[str, Any]) -> str | None:
     return next((name for name, rule in PRE_TOKENIZERS.items() if rule == cuts), None)
 
 
-def _marks(tokenizer: Tokenizer, *, adds_start: bool) -> dict[str, Any]:
+def _marks(tokenizer: Tokenizer) -> dict[str, Any]:
     marks = {"bos": tokenizer.start_id, "eos": tokenizer.end_id, "unknown": tokenizer.unknown_id}
     named = {f"{PREFIX}{role}_token_id": token_id for role, token_id in marks.items() if token_id is not None}
-    return {**named, f"{PREFIX}add_bos_token": adds_start, f"{PREFIX}add_eos_token": False}
+    return {**named, f"{PREFIX}add_bos_token": tokenizer.adds_start, f"{PREFIX}add_eos_token": False}
 
 
 def _agrees(tokenizer: Tokenizer, keys: dict[str, Any]) -> bool:

@@ -33,7 +33,9 @@ PROBES = (
 def to_library(tokenizer: Tokenizer) -> dict[str, Any] | None:
     """The values of a tokenizer.json that gives the same ids and texts, or None where the library cannot say it."""
     made = _described(tokenizer)
-    return made if made is not None and _agrees(tokenizer, made, PROBES) else None
+    if made is None or not _agrees(tokenizer, made, PROBES):
+        return None
+    return made | {"post_processor": _start_template(tokenizer)}
 
 
 def config_of(tokenizer: Tokenizer, context_length: int) -> dict[str, Any]:
@@ -143,6 +145,21 @@ def _merges(model: proto.PieceModel) -> list[list[str]]:
         if token[:cut] in place and token[cut:] in place
     ]
     return [pair for *_, pair in sorted(found)]
+
+
+def _start_template(tokenizer: Tokenizer) -> dict[str, Any] | None:
+    """The template that puts the start token before a text, where the model was taught with one."""
+    if not tokenizer.adds_start or tokenizer.start_id is None:
+        return None
+    name = next(name for name, i in tokenizer.specials.items() if i == tokenizer.start_id)
+    start, text = {"SpecialToken": {"id": name, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+    second = [{"SpecialToken": {"id": name, "type_id": 1}}, {"Sequence": {"id": "B", "type_id": 1}}]
+    return {
+        "type": "TemplateProcessing",
+        "single": [start, text],
+        "pair": [start, text, *second],
+        "special_tokens": {name: {"id": name, "ids": [tokenizer.start_id], "tokens": [name]}},
+    }
 
 
 def _frame(tokenizer: Tokenizer) -> dict[str, Any]:
