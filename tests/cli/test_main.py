@@ -48,7 +48,7 @@ RAISED = [
 def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException, *, is_terminal: bool = False) -> Done:
     """Runs a command whose work raises the error."""
 
-    def fail(model):
+    def fail(model, **options):
         raise error
 
     monkeypatch.setattr("unembed.counting.spec_of_model", fail)
@@ -93,7 +93,7 @@ def test_message_is_six_lines_at_most(monkeypatch):
 def test_a_fault_of_ours_says_how_to_see_it_and_shows_it_when_asked(monkeypatch):
     done = raising(monkeypatch, ZeroDivisionError("division by zero"))
     assert "Set UNEMBED_TRACEBACK=1 to see where" in done.err
-    monkeypatch.setattr("unembed.counting.spec_of_model", lambda model: 1 // 0)
+    monkeypatch.setattr("unembed.counting.spec_of_model", lambda model, **options: 1 // 0)
     monkeypatch.setenv("UNEMBED_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         run("count", "gpt2")
@@ -153,7 +153,7 @@ def test_version():
 
 
 def test_the_code_that_a_command_exits_with_is_kept(monkeypatch):
-    monkeypatch.setattr("unembed.counting.spec_of_model", lambda model: click.get_current_context().exit(3))
+    monkeypatch.setattr("unembed.counting.spec_of_model", lambda model, **options: click.get_current_context().exit(3))
     assert run("count", "gpt2").code == 3
 
 
@@ -274,7 +274,7 @@ def test_a_run_that_is_stopped_has_saved_and_says_how_to_go_on(tmp_path, text_fi
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_interruption_before_training_has_begun(tmp_path):
     code = "import sys; from unembed.cli import main; import unembed.counting as c\n"
-    code += "def stop(model): raise KeyboardInterrupt\nc.spec_of_model = stop\nsys.exit(main.run(['count', 'gpt2']))"
+    code += "def stop(model, **options): raise KeyboardInterrupt\nc.spec_of_model = stop\nsys.exit(main.run(['count', 'gpt2']))"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, check=False)
     assert done.returncode == 130
     assert done.stderr.decode().strip() == "error: interrupted"
