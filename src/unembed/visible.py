@@ -7,9 +7,15 @@ whoever writes HTML or JSON. The next file to read is catalogue/, the words that
 """
 
 import unicodedata
+from collections.abc import Iterator
 
 # Control, format (bidirectional marks, zero width, soft hyphen), surrogate, private use, unassigned, line, paragraph.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# Letters, marks and symbols by their category, of which nothing is seen: joiners, fillers of Hangul and Khmer, empty braille.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+# Writing needs a few marks on a letter (Hebrew, Vietnamese, Tibetan); piles of dozens are made to cover the lines around.
+MOST_MARKS = 8
+_MARKS = frozenset({"Mn", "Me"})
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 OPEN_BOX = "␣"
 
@@ -18,15 +24,17 @@ def visible(text: str, *, keeps_lines: bool = False, marks_edges: bool = False) 
     r"""Spells out each character that cannot be seen, as Python would in a string; all others stay as they are.
 
     `keeps_lines` leaves line breaks in place, for running text. `marks_edges` shows spaces at the two ends as an open
-    box, for tokens, where " the" and "the" are two words. The result is for reading: a backslash stays one backslash,
-    so it cannot be turned back. Nothing is escaped for HTML here.
+    box, for tokens, where " the" and "the" are two words. Of a pile of marks on one letter the first MOST_MARKS
+    stay. The result is for reading: a backslash stays one backslash, so it cannot be turned back. Nothing is escaped for
+    HTML here.
 
     >>> visible("a\u202eb\n")
     'a\\u202eb\\n'
     >>> visible(" the", marks_edges=True)
     '␣the'
     """
-    shown = "".join(_spelled(character, keeps_lines) for character in text)
+    # most texts are harmless, and one look tells
+    shown = text if text.isascii() and text.isprintable() else "".join(_spelled_out(text, keeps_lines))
     if not marks_edges:
         return shown
     inner = shown.strip(" ")
@@ -36,10 +44,45 @@ def visible(text: str, *, keeps_lines: bool = False, marks_edges: bool = False) 
     return OPEN_BOX * n_before + inner + OPEN_BOX * (len(shown) - n_before - len(inner))
 
 
+def cell(text: str) -> str:
+    """A text for a cell of CSV that a spreadsheet will not take for a formula: one that begins like it gets an apostrophe.
+
+    A sign alone and a number are no formulas and stay as they are. Quoting a cell does not help: it is taken off first.
+
+    >>> [cell(text) for text in ("=1+1", "@SUM(A1)", "-1.5", "-", "a=b")]
+    ["'=1+1", "'@SUM(A1)", '-1.5', '-', 'a=b']
+    """
+    if len(text) < 2 or text[0] not in "=+-@\t\r":
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return "'" + text
+    return text
+
+
+def in_markdown(text: str) -> str:
+    r"""A text that stands in Markdown as it is: on one line, nothing in it a link, a heading, an emphasis or a tag.
+
+    >>> in_markdown("a*b</td>|")
+    'a\\*b\\</td\\>\\|'
+    """
+    return "".join("\\" + c if c in "\\`*_{}[]<>()#+-!|&~" else c for c in visible(text))
+
+
+def _spelled_out(text: str, keeps_lines: bool) -> Iterator[str]:
+    n_marks = 0
+    for character in text:
+        category = unicodedata.category(character)
+        n_marks = n_marks + 1 if category in _MARKS else 0
+        if category in _UNSEEN or character in _BLANK or n_marks > MOST_MARKS:
+            yield _spelled(character, keeps_lines)
+        else:
+            yield character
+
+
 def _spelled(character: str, keeps_lines: bool) -> str:
     if character == "\n" and keeps_lines:
-        return character
-    if unicodedata.category(character) not in _UNSEEN:
         return character
     if character in _SHORT:
         return _SHORT[character]

@@ -3,6 +3,7 @@
 The checks by axe-core are made where its script is: UNEMBED_AXE names `axe.min.js` of the npm package.
 """
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 
 import example_results as example
 from browser import Browser, require
+from oracles.hostile_strings import hostile_strings, unseen
 from unembed.catalogue import LANGUAGES
 from unembed.report import build
+from unembed.results import Result
 
 HOSTILE = ("</script><b>x</b>", '"><b>x</b>', "' onload='alert(1)", "<img src=x onerror=alert(1)>", "\u202eabc", "a\nb")
 CHARTS = {"chart-1", "chart-2", "chart-3", "chart-4", "chart-5", "chart-6"}
@@ -49,6 +52,37 @@ def assert_whole(facts):
     assert facts.svg_count == len(CHARTS)
     assert min(facts.charts.values()) >= 8, facts.charts
     assert facts.scroll_width <= facts.client_width
+
+
+@pytest.mark.slow
+def test_five_hundred_hostile_texts_do_nothing(browser, folder):
+    """Each of them as token, guess, name on the map, sample, value, note, fact, title and command of one page."""
+    texts = hostile_strings()
+    kinds = "[...new Set([...document.querySelectorAll('*')].map((e) => e.localName))].sort().join()"
+    handlers = (
+        "[...document.querySelectorAll('*')].flatMap((e) => e.getAttributeNames()).filter((n) => /^on/.test(n)).length"
+    )
+    usual = browser.open(written(folder, "en"))
+    expected = set(usual.run(kinds).split(","))
+    usual.close()
+    sections = [
+        ("samples", example.samples("en", extra=texts)),
+        *((f"lens {i}", example.lens("en", tokens=texts[i : i + 40])) for i in range(0, 500, 40)),
+        ("token_map", example.token_map("en", names=texts)),
+        (texts[4], Result(name=texts[5], values=dict(itertools.pairwise(texts)), notes=texts)),
+    ]
+    made = build(title=texts[3], sections=sections, lang="en", facts=dict(itertools.pairwise(texts)), command=texts[11])
+    path = folder / "hostile.html"
+    path.write_text(made, encoding="utf-8")
+    page = browser.open(path)
+    facts = page.facts()
+    assert (facts.console_errors, facts.requests, facts.dialogs) == ((), (), ())
+    assert set(page.run(kinds).split(",")) <= expected
+    assert page.run(handlers) == 0
+    assert page.run("document.scripts.length") == 3
+    assert facts.svg_count == len(facts.charts) == 15
+    assert unseen(facts.text) <= {"U+0009"}, "what stands between two cells"
+    page.close()
 
 
 def test_all_is_drawn_and_nothing_is_asked_for(browser, folder):

@@ -3,11 +3,12 @@
 import json
 import re
 from html.parser import HTMLParser
-from itertools import pairwise, product
+from itertools import pairwise
 
 import pytest
 
 import example_results as example
+from oracles.hostile_strings import hostile_strings, tallest_pile, unseen
 from unembed import catalogue
 from unembed.catalogue import LANGUAGES
 from unembed.errors import UsageError
@@ -15,14 +16,11 @@ from unembed.report import build
 from unembed.report import page as page_module
 from unembed.report.tables import MOST_TABLE_ROWS
 from unembed.results import Picture, Result, Table
-from unembed.visible import visible
+from unembed.visible import MOST_MARKS, visible
 
 MOST_BYTES = 2_000_000
 VOID = {"meta", "link", "br"}
-PIECES = ["</script>", "<b>x</b>", '"', "'", "&amp;", "\u202e", "\n", "\u2028", "<!--", "\x1b[31m", "${x}", "]]>"]
-HOSTILE = tuple(
-    dict.fromkeys(a + b + c for a, b, c in product(PIECES, PIECES, ["", "x", " onclick=alert(1) ", "\ud800"]))
-)
+HOSTILE = hostile_strings()
 
 
 class Tree(HTMLParser):
@@ -202,7 +200,7 @@ def test_a_loss_below_the_floor_is_told_as_such():
 
 @pytest.mark.slow
 def test_hostile_texts_appear_only_escaped():
-    """576 texts made of what breaks pages: in tables, samples, pictures, neighbours, values, facts, title, command."""
+    """500 texts made of what breaks pages: in tables, samples, pictures, neighbours, values, facts, title, command."""
     assert len(HOSTILE) >= 500
     sections = [
         ("samples", example.samples("en", extra=HOSTILE)),
@@ -217,10 +215,27 @@ def test_hostile_texts_appear_only_escaped():
     assert {name for name, _, _ in tree.elements} <= usual
     assert len(tree.all("script")) == 3
     assert not any(name.startswith("on") for _, attributes, _ in tree.elements for name in attributes)
-    assert not set(text) & set("\u202e\u2028\x1b\ud800")
+    ours = unseen(page_module._bundle())
+    assert unseen(text) <= ours
+    assert tallest_pile(text) <= MOST_MARKS
     assert visible(HOSTILE[4]) in dict(enumerate(content for _, content in tree.all("h1")))[0]
     said = " ".join(content for _, content in tree.all("td")[:400])
     assert all(visible(token, marks_edges=True) in said for token in HOSTILE[:20])
+
+
+@pytest.mark.slow
+def test_a_large_vocabulary_of_long_texts_still_makes_a_small_page():
+    """Four hundred tokens of 20,000 characters on the map, in the lens, in the samples and among the neighbours."""
+    long = tuple(f"{i} " + "&lt;한" * 5000 for i in range(400))
+    sections = [
+        ("samples", example.samples("en", extra=long[:20])),
+        ("lens", example.lens("en", tokens=long[:40])),
+        ("token_map", example.token_map("en", names=long)),
+        ("loss", example.loss()),
+    ]
+    made = page(sections=sections, facts={"sources": list(long[:3])})
+    assert len(made.encode()) < MOST_BYTES
+    assert "more characters)" in made
 
 
 def test_message_for_a_language_that_does_not_exist():

@@ -26,6 +26,7 @@ from unembed.model.transformer import Transformer
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.library import config_of as tokenizer_config
 from unembed.tokenizers.library import to_library
+from unembed.visible import in_markdown
 
 FORMATS = ("hf", "gguf", "native")
 
@@ -140,7 +141,7 @@ def model_card(model: Transformer, architecture: str, source: str) -> str:
         "tokenizer": "none" if model.tokenizer is None else model.tokenizer.kind,
     }
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-    name = Path(source).name or "model"
+    name = in_markdown(Path(source).name or "model")
     auto = "AutoModelForCausalLM" if spec.is_causal else "AutoModelForMaskedLM"
     return (
         f"---\nlibrary_name: transformers\n---\n\n# {name}\n\nWritten by unembed for transformers ({architecture}).\n\n"

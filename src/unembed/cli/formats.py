@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unembed.results import Result, to_json_value
-from unembed.visible import visible
+from unembed.visible import cell, visible
 
 Row = dict[str, Any]
 
@@ -66,7 +66,8 @@ def _csv(names: list[str], rows: list[Row], *, is_terminal: bool) -> str:
     import csv
     import io
 
-    # line breaks and tabs are at home in a quoted cell; on a terminal even they are spelled out
+    # line breaks and tabs are at home in a quoted cell, but not a lone return, which nothing would quote; on a terminal
+    # even they are spelled out
     kept = "" if is_terminal else "\n\r\t"
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -77,7 +78,7 @@ def _csv(names: list[str], rows: list[Row], *, is_terminal: bool) -> str:
 
 def _csv_cell(value: Any, kept: str) -> Any:
     if isinstance(value, str):
-        return value if value.isprintable() else "".join(c if c in kept else visible(c) for c in value)
+        return cell(re.sub(r"(?:[^\n\r\t]|\r(?!\n))+" if kept else r"(?s).+", lambda part: visible(part[0]), value))
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and not math.isfinite(value):

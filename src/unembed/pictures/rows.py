@@ -21,7 +21,7 @@ Tables = Mapping[str, Table]
 MOST_ROWS = {"lines": 2_000, "grid": 3_000, "points": 2_000, "bars": 60}
 
 # A vocabulary may hold texts of any length; nobody reads more than this in a cell, and a page has to stay small.
-MOST_LETTERS = 160
+MOST_LETTERS = 80
 
 _SHARES = frozenset({"share", "probability"})
 

@@ -16,7 +16,7 @@ from unembed.results import Result, Table, to_plain
 MOST_TABLE_ROWS = 200
 MOST_BLOCKS = 8
 MOST_ON_THE_WAY = 12
-MOST_SAMPLE_LETTERS = 4000
+MOST_SAMPLE_LETTERS = 2000
 
 
 def tables(result: Result, words: Words) -> Iterator[Html]:
