@@ -223,3 +223,11 @@ MISUSED = [
 def test_misuse_is_answered_with_our_errors(model, call, message):
     with pytest.raises(UsageError, match=message):
         call(model)
+
+
+def test_the_folder_for_the_shared_matrix_is_there_without_an_import_of_its_own_and_loads_no_torch():
+    code = "import sys, unembed; print(unembed.tying.__name__, 'torch' in sys.modules, 'tying' in dir(unembed))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, check=True, text=True)
+    assert done.stdout.split() == ["unembed.tying", "False", "True"]
+    with pytest.raises(AttributeError, match=r"module 'unembed.tying' has no attribute 'examin'; it has"):
+        _ = unembed.tying.examin

@@ -19,6 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unembed import tying  # noqa: F401
     from unembed.python import (
         candidates,
         convert,
@@ -46,6 +47,8 @@ __all__ = [
     "verify_model",
     "write_report",
 ]
+# Folders that hold names for users; importing them loads nothing.
+FOLDERS = ("tying",)
 
 
 def __getattr__(name: str) -> Any:
@@ -53,8 +56,10 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("importlib.metadata").version("unembed")
     if name in __all__:
         return getattr(importlib.import_module("unembed.python"), name)
+    if name in FOLDERS:
+        return importlib.import_module(f"unembed.{name}")
     raise AttributeError(f"module 'unembed' has no attribute {name!r}; it has {', '.join(__all__)}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return sorted([*__all__, *FOLDERS, "__version__"])
