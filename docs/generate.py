@@ -3,8 +3,8 @@
     python docs/generate.py            writes them (`make docs`)
     python docs/generate.py --check    changes nothing; exit code 1 and the names of stale pages
 
-A new page is a function and one line in PAGES. tests/test_generated_docs.py fails while a page is stale. Only the page of
-the taps needs torch: it runs a model and looks.
+A new page is a function and one line in PAGES. tests/test_generated_docs.py fails while a page is stale. Only the pages of
+the taps and of the families need torch: one runs a model and looks, the other asks each family.
 """
 
 import re
@@ -15,6 +15,8 @@ from pathlib import Path
 import click
 import msgspec
 
+from families_page import families_page
+from markup import code_block, markdown_table
 from unembed.cli.main import EXIT_CODES, cli
 from unembed.model.counts import count
 from unembed.model.presets import PRESETS, Preset, preset
@@ -224,23 +226,11 @@ def tapped_in(name: str) -> str:
     return ", ".join(files)
 
 
-def code_block(text: str) -> list[str]:
-    """Lines between fences, without spaces at their ends."""
-    return ["```text", *(line.rstrip() for line in text.strip().splitlines()), "```"]
-
-
-def markdown_table(header: Sequence[str], rows: Iterator[Sequence[str]]) -> Iterator[str]:
-    """Lines of a table; a bar inside a cell is escaped."""
-    yield "| " + " | ".join(header) + " |"
-    yield "|" + "---|" * len(header)
-    for row in rows:
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
-
-
 PAGES: dict[str, Callable[[], str]] = {
     "presets.md": presets_page,
     "cli.md": lambda: cli_page(cli, "unembed"),
     "taps.md": taps_page,
+    "families.md": families_page,
 }
 
 

@@ -107,3 +107,15 @@ def test_every_axis_of_the_taps_page_has_a_size_of_its_own():
 
     assert len(set(generate.AXIS_SIZES.values()) | {1}) == len(generate.AXIS_SIZES) + 1
     assert set(generate.AXIS_SIZES) == set(AXES) - {"layer"}
+
+
+def test_families_page_has_a_section_for_each_with_what_it_refuses():
+    from unembed.checkpoints.families import FAMILIES
+
+    page = generate.PAGES["families.md"]()
+    for family in FAMILIES:
+        assert (f"\n## {family.name}\n" in page) == bool(family.model_types)
+        assert all(f"| key `{key}` | excused | {reason} |" in page for key, reason in family.excuses.items())
+    assert "| `gemma3` | `gemma3_text` | `Gemma3ForCausalLM` | tied |" in page
+    assert "| key `is_decoder` | only False | a causal BERT is another model than the masked one |" in page
+    assert page.count("key `is_encoder_decoder`") == 1
