@@ -55,6 +55,7 @@ class SubwordTokenizer:
         self.specials: Mapping[str, int] = {token["content"]: token["id"] for token in added if token["special"]}
         self._literal = {token["id"] for token in added}
         self._token_of = {token_id: token for token, token_id in id_of.items()}
+        self._bytes_of: dict[int, bytes] = {}  # what has been worked out of them, since decoding asks again and again
         # As the engine spells them; a placeholder where an id has none.
         self.tokens: tuple[str, ...] = tuple(self._token_of.get(i, base.placeholder(i)) for i in range(self.vocab_size))
         self.start_id, self.end_id = self._mark("start", start), self._mark("end", end)
@@ -155,9 +156,13 @@ class SubwordTokenizer:
             ) from error
 
     def _own_bytes(self, token_id: int) -> bytes:
+        if (known := self._bytes_of.get(token_id)) is not None:
+            return known
         if token_id not in self._token_of:
             raise TokenizerError(f"{self.kind} tokenizer: id {token_id} is a gap in its vocabulary; no text has it")
-        return self._rule.bytes_of(self._token_of[token_id], is_literal=token_id in self._literal)
+        own = self._rule.bytes_of(self._token_of[token_id], is_literal=token_id in self._literal)
+        self._bytes_of[token_id] = own
+        return own
 
     def _run(self, text: str, *, is_continuation: bool = False) -> Any:
         base.check_text(text)
