@@ -26,7 +26,12 @@ from unembed.errors import SpecError
 from unembed.model.presets import PRESETS, preset
 from unembed.model.spec import RmsNorm
 
-CASES = [pytest.param(parity, case, id=f"{parity.family}: {case}") for parity in PARITIES for case in parity.all_cases]
+QUICK = ("base", "as published")
+CASES = [
+    pytest.param(parity, case, id=f"{parity.family}: {case}", marks=() if case in QUICK else pytest.mark.slow)
+    for parity in PARITIES
+    for case in parity.all_cases
+]
 EACH = pytest.mark.parametrize("parity", PARITIES, ids=lambda parity: parity.family)
 
 

@@ -18,7 +18,24 @@ from unembed.model.spec import DynamicScaling, Rotary
 from unembed.model.taps import Recorder
 from unembed.objectives.loss import IGNORED, next_token_loss
 
-CASES = [pytest.param(parity, case, id=f"{parity.family}: {case}") for parity in PARITIES for case in parity.all_cases]
+QUICK = ("base", "as published")
+
+
+def cases(*, all_quick=False, causal=False):
+    """All families' cases; those beyond the first two are slow ones unless all are wanted at once."""
+    return [
+        pytest.param(
+            parity,
+            case,
+            id=f"{parity.family}: {case}",
+            marks=() if all_quick or case in QUICK else pytest.mark.slow,
+        )
+        for parity in PARITIES
+        for case in parity.all_cases
+        if parity.is_causal or not causal
+    ]
+
+
 LENGTHS = (N_TOKENS, 9, 24)
 
 
@@ -44,9 +61,17 @@ def run_theirs(reference, dtype, ids, types=None, **inputs):
         return reference.model(ids, output_hidden_states=True, use_cache=False, **extra, **inputs)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-@pytest.mark.parametrize(("parity", "case"), CASES)
-def test_parity_logits_hidden_states_and_loss(parity, case, dtype, reference):
+@pytest.mark.parametrize(("parity", "case"), cases(all_quick=True))
+def test_parity_of_logits_hidden_states_and_loss_in_float64(parity, case, reference):
+    compare(parity, case, torch.float64, reference)
+
+
+@pytest.mark.parametrize(("parity", "case"), cases())
+def test_parity_of_logits_hidden_states_and_loss_in_float32(parity, case, reference):
+    compare(parity, case, torch.float32, reference)
+
+
+def compare(parity, case, dtype, reference):
     theirs = reference(parity, case, dtype)
     ours = load(theirs.folder, dtype="file")
     ids = token_ids(41, 2, N_TOKENS)
@@ -87,7 +112,7 @@ def is_dynamic(model):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize(("parity", "case"), CASES)
+@pytest.mark.parametrize(("parity", "case"), cases())
 def test_parity_with_padding(parity, case, side, reference):
     theirs = reference(parity, case)
     ours = load(theirs.folder, dtype="file")
@@ -110,7 +135,7 @@ def test_parity_with_padding(parity, case, side, reference):
 
 
 @pytest.mark.parametrize("is_padded", [False, True], ids=["alone", "padded"])
-@pytest.mark.parametrize(("parity", "case"), [one for one in CASES if one.values[0].is_causal])
+@pytest.mark.parametrize(("parity", "case"), cases(causal=True))
 def test_parity_of_cached_decoding(parity, case, is_padded, reference):
     theirs = reference(parity, case)
     ours = load(theirs.folder, dtype="file")
