@@ -53,6 +53,7 @@ OLDER_SPELLINGS = [
         {"layer_types": ..., **OLD, "rope_theta": 700.0, "rope_local_base_freq": 90.0, "rope_scaling": None},
     ),
     ("gemma3", "as published", {"layer_types": ..., "_sliding_window_pattern": ..., "sliding_window_pattern": 6}),
+    ("gemma3", "as published", {"layer_types": ..., "_sliding_window_pattern": ...}),
     ("neox", "as published", {**OLD, "rotary_pct": 0.25, "rotary_emb_base": 10000}),
     (
         "neox",
