@@ -1,7 +1,7 @@
 """How large a model, and how many steps, a time budget and a text allow: the arithmetic behind the recipe small.
 
 It depends on its arguments alone, never on a clock: the speed that turns minutes into tokens is a constant, so another
-machine needs more or less time, not another model. The numbers below were measured (docs/decisions/0004-small.md).
+machine needs more or less time, not another model. The numbers below were measured (docs/decisions/0005-small.md).
 Before it: small.py.
 """
 
