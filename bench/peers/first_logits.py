@@ -2,8 +2,9 @@
 
     python bench/peers/first_logits.py unembed|transformers FOLDER THREADS
 
-Prints the seconds since the first line ran and since its imports were done, how far the peak resident size rose over the
-size at that moment, and the last token's logits. It imports nothing but what a user of either would; load.py starts it.
+Prints the seconds since the first line ran, since its imports were done, and of loading alone; how far the peak resident
+size rose over the size at that moment; and the last token's logits. It imports nothing but what a user of either would;
+load.py starts it.
 """
 
 import json
@@ -34,10 +35,14 @@ def main(kind: str, folder: str, threads: int) -> None:
         from transformers import LlamaForCausalLM
     imported, before = time.perf_counter(), resident_bytes("VmRSS")
     with torch.no_grad():
-        logits = load(folder)(ids) if kind == "unembed" else LlamaForCausalLM.from_pretrained(folder)(ids).logits
+        model = load(folder) if kind == "unembed" else LlamaForCausalLM.from_pretrained(folder)
+        loaded = time.perf_counter()
+        out = model(ids)
+        logits = out if kind == "unembed" else out.logits
     ended = time.perf_counter()
     found = {
         "whole": ended - STARTED,
+        "loading": loaded - imported,
         "after imports": ended - imported,
         "bytes": resident_bytes("VmHWM") - before,
         "logits": logits[0, -1].tolist(),
