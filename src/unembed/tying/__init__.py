@@ -6,7 +6,9 @@ Names are imported when they are first used; each is one line of HOME: the name,
 import importlib
 from typing import Any
 
-HOME: dict[str, str] = {}
+HOME: dict[str, str] = {
+    "split_gradient": "unembed.tying.gradients",
+}
 
 
 def __getattr__(name: str) -> Any:
