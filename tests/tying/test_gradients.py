@@ -196,11 +196,16 @@ def test_the_model_stays_as_it_was_whatever_happens(unchecked):
 
 def test_no_hook_stays_on_an_alias_when_something_raises():
     """The alias of a graph that is kept would otherwise go on calling."""
-    model, parts = small_model(), TableGradients()
-    with pytest.raises(RuntimeError, match="the power went"), parts:
-        loss = next_token_loss(model(IDS, tap=parts), TARGETS).mean()
-        raise RuntimeError("the power went")
-    loss.backward()
+    model, parts, kept = small_model(), TableGradients(), []
+
+    def forward_then_fail():
+        with parts:
+            kept.append(next_token_loss(model(IDS, tap=parts), TARGETS).mean())
+            raise RuntimeError("the power went")
+
+    with pytest.raises(RuntimeError, match="the power went"):
+        forward_then_fail()
+    kept[0].backward()
     with pytest.raises(TapError, match=r"tap embed.table: no gradient came through it. Was backward called"):
         parts.lookup  # noqa: B018
 

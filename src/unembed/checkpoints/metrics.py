@@ -1,4 +1,4 @@
-"""metrics.jsonl and samples.jsonl: one JSON object a line, appended while training, cut back to the checkpoint on resume.
+"""metrics.jsonl, samples.jsonl, tying.jsonl: one JSON object a line, appended while training, cut back on resume.
 
 A line counts once its line break is written. What a kill or a full disk leaves after the last complete line belongs to no
 record: readers pass over it and the next writer cuts it off. Next to read: run_folder.py.
@@ -17,6 +17,8 @@ from unembed.results import to_json_value
 
 NAME = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
+TYING = "tying.jsonl"
+LOGS = (NAME, SAMPLES, TYING)
 
 
 class MetricsLog:

@@ -1,7 +1,7 @@
 """A run is a folder: it can be killed at any instant and goes on exactly where it was.
 
     run.json        the spec, the recipe, the seed, the versions: what was asked for
-    metrics.jsonl   a line per record (metrics.py), and samples.jsonl, a line per text that the model wrote on its way
+    metrics.jsonl   a line per record (metrics.py); samples.jsonl: texts written on the way; tying.jsonl: the two gradients
     checkpoints/    step-000000/ step-000100/ ... (native.py)
     tokenizer.json  README.md  report.html
 
@@ -53,8 +53,7 @@ class RunFolder:
         self.path = path
         self.description = description
         self._files = files
-        self._log = metrics.MetricsLog(path / metrics.NAME, files=files)
-        self._samples = metrics.MetricsLog(path / metrics.SAMPLES, files=files)
+        self._logs = {name: metrics.MetricsLog(path / name, files=files) for name in metrics.LOGS}
         self._lock: lock.RunLock | None = None
         self._verified: dict[str, _Fingerprint] = {}
 
@@ -152,8 +151,8 @@ class RunFolder:
         Raises: ResourceError when space ran out, CheckpointError otherwise; what was saved before is untouched.
         """
         self.lock()
-        self._log.flush()
-        self._samples.flush()
+        for log in self._logs.values():
+            log.flush()
         with explaining(f"making {self._checkpoints}", "The checkpoint was not saved.", RunError):
             self._files.make_folder(self._checkpoints)
         path = native.write_checkpoint(
@@ -195,27 +194,37 @@ class RunFolder:
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Adds one record, with its `step`, to metrics.jsonl. Raises: RunError, ResourceError."""
-        self.lock()
-        self._log.append(record)
+        self._append(metrics.NAME, record)
 
     def append_sample(self, record: Mapping[str, Any]) -> None:
         """Adds what the model wrote, with its `step`, to samples.jsonl. Raises: as `append_metrics`."""
+        self._append(metrics.SAMPLES, record)
+
+    def append_tying(self, record: Mapping[str, Any]) -> None:
+        """Adds what a step taught the token table, with its `step`, to tying.jsonl. Raises: as `append_metrics`."""
+        self._append(metrics.TYING, record)
+
+    def _append(self, name: str, record: Mapping[str, Any]) -> None:
         self.lock()
-        self._samples.append(record)
+        self._logs[name].append(record)
 
     def truncate_logs(self, step: int) -> None:
-        """Removes the records and samples of steps after `step`, which a resumed run will write again; -1 removes all."""
+        """Removes the records of all logs of steps after `step`, which a resumed run will write again; -1 removes all."""
         self.lock()
-        self._log.truncate(step)
-        self._samples.truncate(step)
+        for log in self._logs.values():
+            log.truncate(step)
 
     def metrics(self) -> list[dict[str, Any]]:
         """All complete records of metrics.jsonl, oldest first. Raises: RunError if the log is damaged."""
-        return self._log.records()
+        return self._logs[metrics.NAME].records()
 
     def samples(self) -> list[dict[str, Any]]:
         """What the model wrote on its way, oldest first; none where none was asked for. Raises: as `metrics`."""
-        return self._samples.records()
+        return self._logs[metrics.SAMPLES].records()
+
+    def tying(self) -> list[dict[str, Any]]:
+        """What its steps taught the token table, oldest first; none where nothing was noted. Raises: as `metrics`."""
+        return self._logs[metrics.TYING].records()
 
     def write_text(self, name: str, text: str) -> None:
         """Writes README.md, report.html, tokenizer.json beside run.json, in one instant; takes no lock.
@@ -226,7 +235,7 @@ class RunFolder:
             not name
             or name != Path(name).name
             or name.startswith(".")
-            or name in {RUN_FILE, metrics.NAME, metrics.SAMPLES, "checkpoints"}
+            or name in {RUN_FILE, *metrics.LOGS, "checkpoints"}
         ):
             raise RunError(f"{self.path}: {name!r} is not the plain name of a file that may be written here")
         replace_file(self.path / name, text.encode("utf-8"), files=self._files)

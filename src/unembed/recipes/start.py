@@ -33,9 +33,11 @@ from unembed.recipes.outcome import Outcome, outcome, plan, verdict
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.base import Tokenizer
 from unembed.training.config import RunConfig, check_config, with_settings
-from unembed.training.loop import Observer, Trainer
+from unembed.training.loop import Trainer
 from unembed.training.samples import Sampler
 from unembed.training.tensorboard import EventWriter, require_tensorboard
+from unembed.training.watching import Observer
+from unembed.tying.watch import TableWatch
 
 DATA = "data"
 SETTINGS_KEY = "settings"
@@ -81,7 +83,10 @@ def train(
         # a model that sees both ways cannot go on with a text
         sampler = Sampler(config.seed) if config.model.is_causal else None
         with ExitStack() as watching:
-            trainer = Trainer(model, config, shards.train, shards.val, run=run, observers=observers, sampler=sampler)
+            watch = TableWatch(model, **msgspec.structs.asdict(config.training.tying))
+            trainer = Trainer(
+                model, config, shards.train, shards.val, run=run, observers=observers, sampler=sampler, watch=watch
+            )
             _restore(run, trainer, say)
             if config.training.tensorboard:
                 writer = watching.enter_context(EventWriter(run.path, run.metrics()))

@@ -22,6 +22,18 @@ LONGEST_CONTEXT = 2**31 - 1  # of a window, in tokens: far beyond what any machi
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
+class TyingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is asked of the token table's two gradients (tying/watch.py).
+
+    Every `gradient_every`-th step both are noted in tying.jsonl; 0 is never, and it changes no number of the training.
+    `lookup_gradient_scale` multiplies the part that comes through looking rows up, and 1 changes no bit. With a head of
+    its own a model has that part in the embedding's table alone, whose whole gradient is scaled then.
+    """
+
+    gradient_every: int = 0
+    lookup_gradient_scale: float = 1.0
+
+
 class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a model is trained. Steps count optimizer steps; a step sees accumulate * batch_size windows.
 
@@ -47,6 +59,7 @@ class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     early_stop: int = 0
     sample_every: int | None = None
     tensorboard: bool = False
+    tying: TyingConfig = TyingConfig()
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,6 +87,8 @@ SHORT_NAMES: dict[str, str] = {
     "early_stop": "training.early_stop",
     "sample_every": "training.sample_every",
     "tensorboard": "training.tensorboard",
+    "tying.gradient_every": "training.tying.gradient_every",
+    "tying.lookup_gradient_scale": "training.tying.lookup_gradient_scale",
 }
 # These two change several fields of the model at once.
 MODEL_SETTINGS = ("context_length", "tied")

@@ -4,15 +4,15 @@
        f(seed, step)                                                 rate(step)
 
 Everything random is a function of (seed, step, micro-step), so a run that was killed goes on with the same numbers.
-Observers are called after each record and may look at everything; the loop knows none of them. The next file to read is
-finite.py.
+Observers are called after each record, a watch around each update; the loop knows none of them. The next file to read is
+watching.py.
 """
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,29 +21,19 @@ from torch import Tensor
 from unembed.checkpoints.run_folder import RunFolder, retained
 from unembed.checkpoints.state import model_tensors, optimizer_tensors, restore_model, restore_optimizer
 from unembed.corpora.windows import TokenSplit
-from unembed.errors import Interrupted, NotFiniteError
+from unembed.errors import Interrupted, NotFiniteError, UsageError
 from unembed.model.transformer import Transformer
 from unembed.objectives import IGNORED, LossSum, next_token_loss
 from unembed.optim.adamw import make_adamw
 from unembed.optim.schedules import learning_rate
-from unembed.training.config import RunConfig
+from unembed.training.config import RunConfig, TyingConfig
 from unembed.training.finite import advice, bad_weights, where_not_finite
 from unembed.training.samples import Sampler
 from unembed.training.signals import farewell, noted_signals
 from unembed.training.validation import Validation, evaluate
+from unembed.training.watching import Observer, StepWatch, no_watch
 
 logger = logging.getLogger(__name__)
-
-
-class Observer(Protocol):
-    """Somebody who watches a run: a progress line, a sampler, a recorder of gradients."""
-
-    def __call__(self, trainer: "Trainer", record: dict[str, Any]) -> None:
-        """Called after each record is made, before it is written.
-
-        A record of split `train` or `val` goes to metrics.jsonl; one of split `sample` has a `text` and goes to samples.jsonl.
-        """
-        ...
 
 
 class Trainer:
@@ -63,9 +53,15 @@ class Trainer:
         run: RunFolder | None = None,
         observers: Sequence[Observer] = (),
         sampler: Sampler | None = None,
+        watch: StepWatch | None = None,
     ) -> None:
+        if watch is None and config.training.tying != TyingConfig():
+            raise UsageError(
+                "training.tying is set, but the trainer has no watch; give one (tying/watch.py), or use train"
+            )
         self.model, self.config, self.train, self.val = model, config, train, val
         self.run_folder, self.observers, self.sampler = run, tuple(observers), sampler
+        self.watch: StepWatch = no_watch if watch is None else watch
         self.optimizer, self.group_sizes = make_adamw(model, config.training.optimizer)
         self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.step_number = 0
@@ -99,17 +95,28 @@ class Trainer:
         loss_nats = total / n_tokens if n_tokens else 0.0
         norm = self._gradient_norm()
         self._refuse_not_finite(loss_nats, norm, rate)
-        if n_tokens:
-            self._clip(norm)
-            self.optimizer.step()
-        else:
-            logger.warning("step %d: every label is ignored, so the step changes nothing", self.step_number + 1)
         norm_before_clipping = norm.item()
+        record = self._update(norm, n_tokens)
         self.step_number += 1
         self.tokens += n_tokens
         self.last_loss = loss_nats
         self.seconds += time.perf_counter() - started
+        if record is not None and self.run_folder is not None:
+            self.run_folder.append_tying(record)
         return loss_nats, norm_before_clipping
+
+    def _update(self, norm: Tensor, n_tokens: int) -> Mapping[str, Any] | None:
+        """Clips, steps, and lets the watch see the gradients before and what became of them."""
+        number, limit = self.step_number + 1, self.config.training.clip_norm
+        self.watch.before_update(number)
+        if n_tokens:
+            if limit is not None:  # scales all gradients down together where their norm exceeds the limit
+                torch.nn.utils.clip_grads_with_norm_(self._parameters, limit, norm, foreach=True)
+            self.optimizer.step()
+        else:
+            logger.warning("step %d: every label is ignored, so the step changes nothing", number)
+        factor = 1.0 if limit is None else min(1.0, limit / (norm.item() + 1e-6))  # as clip_grads_with_norm_ has it
+        return self.watch.after_update(number, factor)
 
     @property
     def stops_early(self) -> bool:
@@ -181,22 +188,17 @@ class Trainer:
         return self._tensor(inputs), self._tensor(targets), int((targets != IGNORED).sum())
 
     def _loss(self, ids: Tensor, targets: Tensor, micro: int) -> LossSum:
-        dropout = self.config.training.dropout
+        dropout, tap = self.config.training.dropout, self.watch.tap(self.step_number + 1, ids)
         if dropout == 0:
-            return next_token_loss(self.model(ids), targets)
+            return next_token_loss(self.model(ids, tap=tap), targets)
         devices = [] if ids.device.type == "cpu" else [ids.device]
         with torch.random.fork_rng(devices):
             torch.manual_seed(dropout_seed(self.config.seed, self.step_number, micro, rank=0))
-            return next_token_loss(self.model(ids, dropout=dropout), targets)
+            return next_token_loss(self.model(ids, tap=tap, dropout=dropout), targets)
 
     def _gradient_norm(self) -> Tensor:
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         return torch.nn.utils.get_total_norm(gradients, foreach=True)
-
-    def _clip(self, norm: Tensor) -> None:
-        """Scales all gradients down together where their norm exceeds the limit."""
-        if (limit := self.config.training.clip_norm) is not None:
-            torch.nn.utils.clip_grads_with_norm_(self._parameters, limit, norm, foreach=True)
 
     def _refuse_not_finite(self, loss_nats: float, norm: Tensor, rate: float) -> None:
         """Before clipping, which would spread one tensor's NaN over all of them and hide where it came from."""

@@ -82,6 +82,13 @@ RANGES: tuple[Range, ...] = (
     ),
     _plain("clip_norm", "above 0 and finite, or null", lambda value, config: value is None or _positive(value, config)),
     _plain("keep_every", "at least 1, or null", lambda value, config: value is None or value >= 1),
+    Range("tying.gradient_every", "training.tying.gradient_every", "at least 1, or 0 (never)", _at_least(0)),
+    Range(
+        "tying.lookup_gradient_scale",
+        "training.tying.lookup_gradient_scale",
+        "0 or more, and finite",
+        lambda value, config: 0 <= value < INF,
+    ),
     Range("init.std", "init.std", "above 0 and finite", _positive),
 )
 BY_PATH = {one.path: one for one in RANGES}

@@ -13,6 +13,7 @@ from unembed.corpora.shards import TokenShards
 from unembed.model.init import build
 from unembed.training.config import RunConfig
 from unembed.training.loop import Trainer
+from unembed.tying.watch import TableWatch
 from unembed.verify.claim import Claim, Subject, judged, skipped
 
 NAME = "exact resume"
@@ -52,7 +53,9 @@ def _nearest(checkpoints: list[Checkpoint]) -> tuple[Checkpoint, Checkpoint] | N
 def _differing(run: RunFolder, first: Checkpoint, second: Checkpoint) -> list[str]:
     config = msgspec.convert(run.description[CONFIG_KEY], RunConfig)
     shards = TokenShards.open(run.path / DATA)
-    trainer = Trainer(build(config.model, config.init, seed=config.seed), config, shards.train, shards.val)
+    model = build(config.model, config.init, seed=config.seed)
+    watch = TableWatch(model, **msgspec.structs.asdict(config.training.tying))
+    trainer = Trainer(model, config, shards.train, shards.val, watch=watch)
     trainer.resume(first.weights(), first.optimizer(), first.state, str(first.path))
     while trainer.step_number < second.step:
         trainer.step()
