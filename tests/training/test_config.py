@@ -45,6 +45,8 @@ VALUES = {
     "early_stop": 3,
     "sample_every": 50,
     "tensorboard": True,
+    "tying.gradient_every": 4,
+    "tying.lookup_gradient_scale": 2.5,
 }
 
 
