@@ -124,9 +124,6 @@ def generate(
     text, `ids` may be given, which are read as they are: with them a model needs no tokenizer, and `text` is None.
     Raises: InputError when the model has no tokenizer; UsageError for impossible options.
     """
-    _refuse_no_model("generate", model)
-    _refuse_types("generate", prompt=prompt, tokens=tokens, seed=seed, temperature=temperature)
-    _refuse_types("generate", top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty)
     from unembed.generation.checks import check_past_context
     from unembed.generation.sampling import Sampling
     from unembed.generation.texts import continue_text
@@ -167,9 +164,6 @@ def generate_many(
     Prompt n has the seed `seed` + n unless `seeds` holds one for each: the same seed gives the same text as alone.
     Raises: as `generate` does.
     """
-    _refuse_no_model("generate_many", model)
-    _refuse_types("generate_many", tokens=tokens, seed=seed, temperature=temperature)
-    _refuse_types("generate_many", top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty)
     from unembed.generation.checks import check_past_context, check_prompts, check_seed, check_seeds, seed_of
     from unembed.generation.sampling import Sampling
     from unembed.generation.texts import Writing, table_of, write_all
@@ -206,9 +200,6 @@ def candidates(
 
     See generation/candidates.py for the columns of its tables `candidates` and `steps`. Raises: as `generate` does.
     """
-    _refuse_no_model("candidates", model)
-    _refuse_types("candidates", prompt=prompt, tokens=tokens, seed=seed, temperature=temperature, top=top)
-    _refuse_types("candidates", top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty)
     from unembed.generation.candidates import look
     from unembed.generation.checks import check_past_context
     from unembed.generation.sampling import Sampling

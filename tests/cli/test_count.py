@@ -106,7 +106,11 @@ def test_a_file_is_no_model(here):
     (here / "model.bin").write_bytes(b"\0" * 16)
     done = run("count", "model.bin")
     assert done.code == 3
-    assert "model.bin: is no run. Give a run folder, or a preset" in done.err
+    assert "model.bin: has 16 bytes; a llama2.c file begins with 28 bytes of numbers." in done.err
+    (here / "notes.txt").write_text("no model")
+    done = run("count", "notes.txt")
+    assert done.code == 3
+    assert "notes.txt: is no run. Give a run folder, or a preset" in done.err
 
 
 def test_neighbouring_runs_are_proposed(here, trained):

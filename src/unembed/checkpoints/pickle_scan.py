@@ -156,7 +156,7 @@ def _remember(machine: _Machine, argument: Any) -> None:
 
 def _protocol(machine: _Machine, argument: Any) -> None:
     if argument != 2:
-        raise Broken(f"the pickle in it is of protocol {argument}; PyTorch writes protocol 2")
+        raise NotPlain(f"the instruction PROTO {argument}, where PyTorch writes protocol 2")
 
 
 _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
