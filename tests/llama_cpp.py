@@ -1,4 +1,4 @@
-"""llama.cpp as a second reader of GGUF files, through the package xllamacpp: what it continues a prompt with, greedily.
+"""llama.cpp as a second reader of GGUF files, through the package xllamacpp: its greedy texts, and what it gives each token.
 
 llama.cpp ends the process where a file contradicts itself, and runs threads of its own, so it gets a process: this file is
 that process, too. Keys and values stay in float32, as ours do: its defaults (a cache of 16 bits, flash attention) change
@@ -10,11 +10,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 PACKAGE = "xllamacpp"
+GREEDY = {"temperature": 0.0, "top_k": 1, "samplers": ["top_k"]}
 
 
 class Continued(NamedTuple):
@@ -27,17 +29,47 @@ class Continued(NamedTuple):
 
 
 def continued(file: Path, prompt: str | list[int], n_tokens: int) -> Continued:
-    """Continues a text or ids (none is not allowed) greedily. Skips where the package is missing; fails where it fails."""
+    """Continues a text or ids greedily. An empty prompt is an error there; a character that is not whole is not shown."""
+    [answer] = ask(file, [GREEDY | {"prompt": prompt, "n_predict": n_tokens, "logprobs": 1}])
+    choice = answer["choices"][0]
+    tokens = choice["logprobs"]["content"]
+    return Continued(
+        text=choice["text"],
+        ids=[token["id"] for token in tokens],
+        logprobs=[token["logprob"] for token in tokens],
+        n_prompt=answer["usage"]["prompt_tokens"],
+    )
+
+
+def next_logprobs(file: Path, prompts: list[str | list[int]], vocab_size: int, *, shown: int) -> torch.Tensor:
+    """The natural log-probability of every token after each of several prompts, [prompt, vocab].
+
+    `shown` is the id of any whole character: it is made to win, because llama.cpp tells nothing of a token that it cannot
+    show. The numbers are those from before such a preference.
+    """
+    request = GREEDY | {"n_predict": 1, "logprobs": vocab_size, "logit_bias": [[shown, 1000.0]]}
+    found = torch.full((len(prompts), vocab_size), float("nan"), dtype=torch.float64)
+    for row, answer in enumerate(ask(file, [request | {"prompt": prompt} for prompt in prompts])):
+        for token in answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]:
+            found[row, token["id"]] = token["logprob"]
+    return found
+
+
+def ask(file: Path, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """llama.cpp's answers, one by one. Skips where the package is missing; fails where llama.cpp does."""
     if importlib.util.find_spec(PACKAGE) is None:
         pytest.skip(f"{PACKAGE} is not installed: the extra `test` brings it where it has a wheel")
-    command = [sys.executable, __file__, str(file), json.dumps(prompt), str(n_tokens)]
-    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=600, check=False)
+    command = [sys.executable, __file__, str(file)]
+    done = subprocess.run(
+        command, input=json.dumps(requests), capture_output=True, text=True, encoding="utf-8", timeout=600, check=False
+    )
     assert done.returncode == 0, f"llama.cpp ended with {done.returncode}: {done.stderr[-2000:]}"
-    return Continued(**json.loads(done.stdout.splitlines()[-1]))
+    answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return answers
 
 
-def main(file: str, prompt: str | list[int], n_tokens: int) -> None:
-    """Asks llama.cpp and prints its answer as one line of JSON."""
+def main(file: str) -> None:
+    """Opens the file, and prints the answers to the requests on stdin as one line of JSON."""
     import xllamacpp
 
     parameters = xllamacpp.CommonParams()
@@ -50,18 +82,9 @@ def main(file: str, prompt: str | list[int], n_tokens: int) -> None:
     parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     server = xllamacpp.Server(parameters)
-    greedy = {"temperature": 0.0, "top_k": 1, "samplers": ["top_k"]}
-    answer = server.handle_completions({"prompt": prompt, "n_predict": n_tokens, "logprobs": 1, **greedy})
-    choice = answer["choices"][0]
-    tokens = choice["logprobs"]["content"]
-    found = {
-        "text": choice["text"],
-        "ids": [token["id"] for token in tokens],
-        "logprobs": [token["logprob"] for token in tokens],
-        "n_prompt": answer["usage"]["prompt_tokens"],
-    }
-    sys.stdout.write(json.dumps(found) + "\n")
+    answers = [server.handle_completions(request) for request in json.load(sys.stdin)]
+    sys.stdout.write("\n" + json.dumps(answers) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1])

@@ -42,7 +42,7 @@ def read_llama(config: ConfigReader) -> TransformerSpec:
     n_kv_heads = config.integer("attention.head_count_kv", None) or n_heads
     d_head = config.integer("attention.key_length", None) or d_model // n_heads
     config.only("attention.value_length", d_head, reason="values as wide as keys are all that llama files have")
-    n_rotated = config.integer("rope.dimension_count", None) or d_head
+    config.only("rope.dimension_count", d_head, reason="llama.cpp turns whole heads in this architecture")
     context_length, vocab_size = config.integer("context_length"), config.integer("vocab_size")
     config.only("expert_count", 0, reason="mixtures of experts are another model")
     config.only("attention.sliding_window", reason="this architecture has no window in llama.cpp")
@@ -55,7 +55,7 @@ def read_llama(config: ConfigReader) -> TransformerSpec:
             position=Rotary(
                 theta=_decimal(config.number("rope.freq_base", None) or 10_000.0),
                 pairing="half",
-                fraction=n_rotated / d_head,
+                fraction=1.0,
                 scaling=_scaling(config),
             ),
             sees=Causal(window=None),
