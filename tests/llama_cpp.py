@@ -28,9 +28,9 @@ class Continued(NamedTuple):
     n_prompt: int
 
 
-def continued(file: Path, prompt: str | list[int], n_tokens: int) -> Continued:
+def continued(file: Path, prompt: str | list[int], n_tokens: int, *, rounds: bool = False) -> Continued:
     """Continues a text or ids greedily. An empty prompt is an error there; a character that is not whole is not shown."""
-    [answer] = ask(file, [GREEDY | {"prompt": prompt, "n_predict": n_tokens, "logprobs": 1}])
+    [answer] = ask(file, [GREEDY | {"prompt": prompt, "n_predict": n_tokens, "logprobs": 1}], rounds=rounds)
     choice = answer["choices"][0]
     tokens = choice["logprobs"]["content"]
     return Continued(
@@ -55,11 +55,11 @@ def next_logprobs(file: Path, prompts: list[str | list[int]], vocab_size: int, *
     return found
 
 
-def ask(file: Path, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """llama.cpp's answers, one by one. Skips where the package is missing; fails where llama.cpp does."""
+def ask(file: Path, requests: list[dict[str, Any]], *, rounds: bool = False) -> list[dict[str, Any]]:
+    """llama.cpp's answers, one by one, with its default settings if `rounds`. Skips without the package."""
     if importlib.util.find_spec(PACKAGE) is None:
         pytest.skip(f"{PACKAGE} is not installed: the extra `test` brings it where it has a wheel")
-    command = [sys.executable, __file__, str(file)]
+    command = [sys.executable, __file__, str(file), "rounds" if rounds else "exact"]
     done = subprocess.run(
         command, input=json.dumps(requests), capture_output=True, text=True, encoding="utf-8", timeout=600, check=False
     )
@@ -68,7 +68,7 @@ def ask(file: Path, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return answers
 
 
-def main(file: str) -> None:
+def main(file: str, arithmetic: str) -> None:
     """Opens the file, and prints the answers to the requests on stdin as one line of JSON."""
     import xllamacpp
 
@@ -79,12 +79,13 @@ def main(file: str) -> None:
     parameters.warmup = False
     parameters.cpuparams.n_threads = 1
     parameters.verbosity = -1
-    parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    if arithmetic == "exact":
+        parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     server = xllamacpp.Server(parameters)
     answers = [server.handle_completions(request) for request in json.load(sys.stdin)]
     sys.stdout.write("\n" + json.dumps(answers) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2])

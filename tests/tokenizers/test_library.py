@@ -12,6 +12,7 @@ from unembed.tokenizers.characters import CharacterTokenizer
 from unembed.tokenizers.gguf_keys import gguf_keys
 from unembed.tokenizers.gguf_vocabulary import read_vocabulary
 from unembed.tokenizers.library import config_of, to_library
+from unembed.tokenizers.subword import SubwordTokenizer
 from unembed.tokenizers.training import train_bpe
 from unembed.tokenizers.words import WordTokenizer
 
@@ -97,3 +98,21 @@ def test_an_engine_that_differs_on_one_text_is_not_given(data, monkeypatch):
 
     monkeypatch.setattr(foreign.PieceTokenizer, "encode", odd)
     assert to_library(tokenizer) is None
+
+
+def test_a_vocabulary_without_some_bytes_goes_to_gguf_unless_it_has_an_unknown_token(bpe):
+    """SmolLM2's lacks 21: llama.cpp leaves such a byte out, as this tokenizer does, and nothing becomes unknown there."""
+    values = bpe.to_dict()["engine"]
+    names = [name for name in bpe.tokens if name != "\u0123"]  # byte 1, which stands in no merge
+    vocabulary = {name: i for i, name in enumerate(names)}
+    model = values["model"] | {"vocab": vocabulary}
+    added = [token | {"id": vocabulary[token["content"]]} for token in values["added_tokens"]]
+
+    def made(**changes):
+        plain = values | {"model": model | changes, "added_tokens": added}
+        return SubwordTokenizer.from_values(plain, start=None, end=None, adds_start=False)
+
+    assert len(vocabulary) < len(bpe.tokens)
+    back = read_vocabulary(gguf_keys(made(), len(names)), where="test").tokenizer
+    assert back.encode("the \x01cat").ids == made().encode("the \x01cat").ids
+    assert gguf_keys(made(unk_token="t"), len(names)) is None

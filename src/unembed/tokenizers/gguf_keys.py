@@ -50,8 +50,10 @@ def _pieces(tokenizer: PieceTokenizer, n_rows: int) -> dict[str, Any] | None:
 def _byte_level(tokenizer: SubwordTokenizer, n_rows: int) -> dict[str, Any] | None:
     values = tokenizer.to_dict()["engine"]
     name = _pre_tokenizer_of(values)
-    if name is None or values["model"]["type"] != "BPE" or not engine.writes_all_bytes(values):
+    if name is None or values["model"]["type"] != "BPE":
         return None
+    if tokenizer.unknown_id is not None and not engine.writes_all_bytes(values):
+        return None  # llama.cpp leaves out a byte that the vocabulary lacks; nothing becomes unknown there
     special = set(tokenizer.specials.values())
     added = {token["id"] for token in values.get("added_tokens", ())}
     kinds = [

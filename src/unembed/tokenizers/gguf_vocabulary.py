@@ -40,14 +40,15 @@ _CASED = (
 # Chinese characters, and a range from U+0800 that takes in kana, and Hangul.
 _EAST_ASIAN = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 
-# What cuts a text before merging: each expression cuts the parts that the ones before it left.
+# What cuts a text before merging: each expression cuts the parts that the ones before it left. Of names with one rule the
+# first is written: "smollm" keeps the spaces before marks where llama.cpp decodes a whole text, the others do not.
 PRE_TOKENIZERS: Mapping[str, tuple[str, ...]] = {
     "gpt-2": (_GPT2,),
     "mpt": (_GPT2,),
+    "smollm": (r"\p{N}", _GPT2),
     "starcoder": (r"\p{N}", _GPT2),
     "refact": (r"\p{N}", _GPT2),
     "command-r": (r"\p{N}", _GPT2),
-    "smollm": (r"\p{N}", _GPT2),
     "llama-bpe": (rf"{_SHORT_FORMS}|{_WORDS}|\p{{N}}{{1,3}}|{_REST}",),
     "qwen2": (rf"{_SHORT_FORMS}|{_WORDS}|\p{{N}}|{_REST}",),
     "falcon": (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]"),
