@@ -94,7 +94,8 @@ def train(
             if not trainer.is_finished:
                 sizes = trainer.group_sizes
                 total = count(config.model).parameters
-                say(f"{total:,} parameters; weight decay applies to {sizes.decayed:,} of them")
+                told = f"weight decay applies to {sizes.decayed:,} of them, and not to {sizes.undecayed:,}"
+                say(f"{total:,} parameters: {told} (norms' gains, biases)")
                 say(plan(trainer))
             trainer.run(on_signal)
         for sentence in verdict(trainer, run.path):
