@@ -55,12 +55,27 @@ def convert(
     Raises: UsageError when something is there already; CheckpointError, SpecError when the format cannot say what the model
     is; ResourceError when the disk is full. Nothing is left at the destination then.
     """
-    assert to in FORMATS, to
+    place = free_place(destination)
+    found = find(source, like=like)
+    model = open_found(found, tokenizer=tokenizer, dtype=dtype)
+    prefers = None if found.source is None else found.source.family.name
+    return write_model(model, place, to=to, source=str(source), prefers=prefers)
+
+
+def free_place(destination: str | Path) -> Path:
+    """The place to write at. Raises: UsageError when something is there already."""
     place = Path(destination)
     if place.exists():
         raise UsageError(f"{place}: exists already; name a new place, nothing is overwritten")
-    found = find(source, like=like)
-    model = open_found(found, tokenizer=tokenizer, dtype=dtype)
+    return place
+
+
+def write_model(model: Transformer, place: Path, *, to: str, source: str, prefers: str | None = None) -> Converted:
+    """Writes a model in memory at a free place; `prefers` names the family whose form is taken where several can say it.
+
+    Raises: as `convert`.
+    """
+    assert to in FORMATS, to
     notes = [] if model.load_report is None else list(model.load_report.warnings)
     temporary = place.with_name(f".writing-{place.name}")
     consequence = f"{place} was not written."
@@ -70,11 +85,10 @@ def convert(
             place.parent.mkdir(parents=True, exist_ok=True)
         match to:
             case "hf":
-                prefers = None if found.source is None else found.source.family.name
                 DISK.make_folder(temporary)
-                n_tensors, more = _huggingface(model, temporary, str(source), prefers)
+                n_tensors, more = _huggingface(model, temporary, source, prefers)
             case "native":
-                n_tensors, more = _native(model, temporary, str(source))
+                n_tensors, more = _native(model, temporary, source)
             case _:
                 n_tensors, more = gguf_export.write(model, temporary, name=Path(source).name)
         with explaining(f"moving {temporary.name} to {place}", consequence, CheckpointError):

@@ -29,6 +29,7 @@ from unembed.tokenizers.base import Tokenizer
 Dtype = torch.dtype | Literal["file"] | None
 
 TIE_KEY = "tie_word_embeddings"
+EMBED_TABLE, HEAD_TABLE = "embed.table", "head.table"
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -99,8 +100,17 @@ class Described(NamedTuple):
     excused: list[Excused]
 
 
-def describe(source: Source) -> Described:
-    """The spec of a source: its config accounted for key by key, and its tie decided. Raises: CheckpointError."""
+class Accounted(NamedTuple):
+    """A source whose config and names are accounted for, its tie not decided yet; `flag` is the config's own word."""
+
+    untied: TransformerSpec
+    flag: bool | None
+    tensors: Named
+    excused: list[Excused]
+
+
+def account(source: Source) -> Accounted:
+    """The spec of a source with an untied head: every key of its config has a meaning. Raises: CheckpointError."""
     family = source.family
     config = ConfigReader(source.config, family=family.name, where=source.where)
     flag = config.flag(TIE_KEY, None)
@@ -113,7 +123,12 @@ def describe(source: Source) -> Described:
     known = [rule.theirs for rule in family.rules(with_tying(untied, False))]
     named = clean_names({name: name for name in source.tensors})
     names = with_one_spelling(named, family.prefix, family.renamed, known, where=source.where)
-    tensors = Named(source.tensors, names)
+    return Accounted(untied, flag, Named(source.tensors, names), excused)
+
+
+def describe(source: Source) -> Described:
+    """The spec of a source: its config accounted for key by key, and its tie decided. Raises: CheckpointError."""
+    family, (untied, flag, tensors, excused) = source.family, account(source)
     tie = decide_tie(
         flag,
         family.ties_by_default,
@@ -133,7 +148,12 @@ def translate(source: Source, *, dtype: Dtype = None, ignore: Sequence[str] = ()
     dtype None widens half-precision files to float32, which is exact, since products in half precision are not; "file"
     keeps the file's types. Raises: CheckpointError, SpecError.
     """
-    family, (spec, tie, tensors, excused) = source.family, describe(source)
+    return assemble(source, describe(source), dtype=dtype, ignore=ignore)
+
+
+def assemble(source: Source, described: Described, *, dtype: Dtype = None, ignore: Sequence[str] = ()) -> Transformer:
+    """The model of a source once it is decided whether it is tied, as `translate` says."""
+    family, (spec, tie, tensors, excused) = source.family, described
     if tie.repeats:
         tensors = tensors.without(family.head)
         excused = [*excused, Excused(family.head, f"repeats {family.embed}, to the last bit")]
@@ -150,6 +170,9 @@ def translate(source: Source, *, dtype: Dtype = None, ignore: Sequence[str] = ()
     )
     for name in weights:  # one at a time: a file is never held in both types at once
         weights[name] = as_dtype(weights[name], dtype)
+    if HEAD_TABLE in weights and weights[HEAD_TABLE].data_ptr() == weights[EMBED_TABLE].data_ptr():
+        # one storage under two names in a PyTorch file: left so, an untied model would learn as a tied one by accident
+        weights[HEAD_TABLE] = weights[HEAD_TABLE].clone()
     with torch.device("meta"):
         model = Transformer(spec)
     model.load_state_dict(weights, assign=True)
