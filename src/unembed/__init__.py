@@ -9,6 +9,7 @@
     unembed.count("gpt2").parameters
     unembed.convert("runs/mine", "exported")      # a folder that transformers opens
     unembed.verify_model("exported")              # what is claimed of every model, tried on this one
+    unembed.tying.examine("exported")             # is it tied? takes a module in memory as well
     unembed.write_report("runs/tour", lang="es")
 
 Names are imported when they are first used, so `import unembed` is instant and loads no torch. The way of a token

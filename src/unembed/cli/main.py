@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sample": ("unembed.cli.sample", "Let a model go on with a text."),
     "tokenize": ("unembed.cli.tokenize", "Show a text as ids and tokens, or compare tokenizers on a file."),
     "count": ("unembed.cli.count", "Count a model's parameters, part by part."),
+    "tie": ("unembed.cli.tie", "Say whether a model is really tied, and repair it."),
     "inspect": ("unembed.cli.inspect", "Show what a file of weights holds, broken or not."),
     "verify": ("unembed.cli.verify", "Prove on your own model that its numbers are right."),
     "convert": ("unembed.cli.convert", "Write a model in another format, bit for bit."),

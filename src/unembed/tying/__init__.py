@@ -1,14 +1,23 @@
 """The shared matrix: whether a model is tied, and what its two uses teach it.
 
+    unembed.tying.examine(model)             doctor.py: is it tied, in its file, in memory, in the optimizer?
+    unembed.tying.split_gradient(model, ...) gradients.py: what looking up and scoring teach the table
+
 Names are imported when they are first used; each is one line of HOME: the name, and the module that holds it.
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unembed.tying.doctor import examine
+    from unembed.tying.gradients import split_gradient
 
 HOME: dict[str, str] = {
+    "examine": "unembed.tying.doctor",
     "split_gradient": "unembed.tying.gradients",
 }
+__all__ = ["examine", "split_gradient"]
 
 
 def __getattr__(name: str) -> Any:

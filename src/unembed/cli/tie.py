@@ -1,0 +1,60 @@
+"""`unembed tie`: whether a model is really tied, with the evidence, and the repair."""
+
+import click
+
+from unembed.cli.paths import complete_model
+from unembed.cli.render import format_option, quiet_option, say, write_result
+from unembed.errors import InputError, UsageError
+
+
+@click.command(name="tie", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model", shell_complete=complete_model)
+@click.option("--repair", type=click.Choice(["tie", "untie"]), help="Write the model anew, tied or untied, at --out.")
+@click.option("--out", metavar="DIR", help="Where the repaired model is written; a new place.")
+@click.option("--keep", type=click.Choice(["embed", "head"]), help="Which table stays where the two differ.")
+@click.option("--like", metavar="PRESET", help="The preset whose shape a microGPT .bin has; it holds none.")
+@format_option
+@quiet_option
+def command(
+    model: str, repair: str | None, out: str | None, keep: str | None, like: str | None, output_format: str, quiet: bool
+) -> None:
+    """Say whether MODEL is really tied: one table that embeds and scores, in the file, in memory and in an export.
+
+    Exit code 3 says that something is broken; the result is printed all the same. With --repair the result is that of what
+    was written.
+
+    Examples:
+
+    \b
+        unembed tie runs/mine
+        unembed tie exported --repair tie --out repaired
+    """
+    from unembed.checkpoints.load import find
+    from unembed.results import Result, Table
+    from unembed.tying.doctor import examine_found
+
+    if repair is None and (out is not None or keep is not None):
+        raise UsageError("--out and --keep belong to --repair; say --repair tie or --repair untie")
+    if repair is not None and out is None:
+        raise UsageError(f"--repair {repair} writes a model; give the place with --out DIR")
+    found = find(model, like=like)
+    more = {}
+    if repair is not None and out is not None:
+        from unembed.tying.repair import repair as write
+
+        done = write(found, repair, out, keep=keep)
+        for note in (done.told, *done.converted.notes):
+            say(note, quiet=quiet)
+        more = {"written": str(done.converted.written), "repaired": done.told}
+        found = find(done.converted.written)
+    examined = examine_found(found)
+    checks = examined.values["checks"]
+    if output_format == "json":
+        write_result(Result(name="tie", values={**examined.values, **more}), output_format)
+    else:
+        columns = {field: [check[field] for check in checks] for field in ("name", "status", "detail")}
+        values = {name: value for name, value in examined.values.items() if name != "checks"}
+        tables = {"checks": Table(columns=columns)}
+        write_result(Result(name="tie", values={**values, **more}, tables=tables), output_format)
+    if bad := [check["name"] for check in checks if check["status"] == "broken"]:
+        raise InputError(f"{model}: {len(bad)} of {len(checks)} checks say broken: {', '.join(bad)}")
