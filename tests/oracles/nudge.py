@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 def moves(model: nn.Module, table: Tensor, *, scores: Callable[[Tensor], Tensor] | None = None) -> bool | None:
-    """Nudges a few entries of a few rows, one after the other; None where the model has no numbers. The table is restored to the last bit."""
+    """Nudges a few entries, one after the other, and restores each to the last bit; None where the model has no numbers."""
     if any(one.is_meta for one in model.parameters()):
         return None
     score = model if scores is None else scores
