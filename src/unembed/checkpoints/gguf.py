@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from jaxtyping import Float32
 from torch import Tensor
 
@@ -63,8 +64,19 @@ class GgufFile:
         if name not in self.tensors:
             raise CheckpointError(f"{self.path}: there is no tensor {short(name)} among its {len(self.tensors)}.")
         info = self.tensors[name]
-        data = self._bytes[info.offset : info.offset + info.nbytes]
-        return dequantise(data, BY_NAME[info.type], math.prod(info.shape)).reshape(info.shape)
+        data, kind = self._bytes[info.offset : info.offset + info.nbytes], BY_NAME[info.type]
+        made = dequantise(data, kind, math.prod(info.shape)).reshape(info.shape)
+        if kind.dtype is not torch.float32:
+            self._let_go(info)
+        return made
+
+    def _let_go(self, info: GgufTensor) -> None:
+        """Gives back the memory of a tensor's pages, read again when they are asked for again: its numbers lie elsewhere now."""
+        mapped = self._bytes.obj
+        begin = -(-info.offset // mmap.PAGESIZE) * mmap.PAGESIZE  # pages that it shares with a neighbour are kept
+        length = (info.offset + info.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - begin
+        if isinstance(mapped, mmap.mmap) and length > 0 and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED, begin, length)
 
 
 def read_gguf(path: Path) -> GgufFile:
