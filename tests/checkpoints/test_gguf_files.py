@@ -10,6 +10,7 @@ import torch
 from checkpoints import gguf_bytes as raw
 from unembed.checkpoints.gguf import read_gguf
 from unembed.checkpoints.gguf_quants import BY_NAME, NUMBER_OF
+from unembed.checkpoints.gguf_write import write_gguf
 from unembed.errors import CheckpointError
 
 QUANTISED = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
@@ -155,3 +156,19 @@ def test_a_tensor_that_is_not_there_is_named(tmp_path):
     path.write_bytes(raw.whole([], []))
     with pytest.raises(CheckpointError, match=r"m\.gguf: there is no tensor 'head' among its 0"):
         read_gguf(path).tensor("head")
+
+
+def test_pages_that_are_given_back_are_no_neighbours(tmp_path):
+    """A half-precision tensor's pages go once it is float32; what was written into a float32 tensor beside it stays."""
+    tensors = {f"{name}{i}": torch.randn(3000 + 7 * i) for i in range(4) for name in ("whole", "half")}
+    stored = {name: t.half() if name.startswith("half") else t for name, t in tensors.items()}
+    write_gguf(tmp_path / "m.gguf", {"general.architecture": "x"}, stored)
+    file = read_gguf(tmp_path / "m.gguf")
+    views = {name: file.tensor(name) for name in tensors if name.startswith("whole")}
+    for view in views.values():
+        view.fill_(7.0)
+    for _ in range(2):
+        for name in tensors:
+            wanted = torch.full_like(tensors[name], 7.0) if name in views else stored[name].float()
+            assert torch.equal(file.tensor(name), wanted), name
+    assert all((view == 7.0).all() for view in views.values())
