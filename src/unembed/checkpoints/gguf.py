@@ -71,7 +71,7 @@ class GgufFile:
         return made
 
     def _let_go(self, info: GgufTensor) -> None:
-        """Gives back the memory of a tensor's pages, read again when they are asked for again: its numbers lie elsewhere now."""
+        """Gives back the memory of a tensor's pages: its numbers lie elsewhere now, and the file can be read again."""
         mapped = self._bytes.obj
         begin = -(-info.offset // mmap.PAGESIZE) * mmap.PAGESIZE  # pages that it shares with a neighbour are kept
         length = (info.offset + info.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - begin
