@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from unembed.results import Result
-from unembed.views import accounts, inside, progress
+from unembed.views import accounts, inside, progress, tying
 from unembed.views.run import RunView
 
 
@@ -29,6 +29,7 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis(name="samples", make=progress.samples),
     Analysis(name="parameters", make=accounts.parameters),
     Analysis(name="tying", make=accounts.tying),
+    Analysis(name="two_gradients", make=tying.two_gradients, applies=tying.can_be_split),
     Analysis(name="gradients", make=progress.gradients, applies=lambda run: run.has_data),
     Analysis(name="lens", make=inside.lens),
     Analysis(name="token_map", make=inside.token_space, applies=inside.has_a_plane),

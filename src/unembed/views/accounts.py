@@ -1,7 +1,7 @@
 """What a run is made of: the accounts of its model, what sharing the token table saves, and the data behind it.
 
 Everything here is counted from the descriptions alone; no model is run. Before it: progress.py. The next file to read is
-inside.py.
+tying.py.
 """
 
 from typing import Any

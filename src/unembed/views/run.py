@@ -71,6 +71,12 @@ class RunView:
         records = MetricsLog(self.folder.path / SAMPLES).records()
         return [record for record in records if isinstance(record.get("text"), str)]
 
+    @cached_property
+    def noted_gradients(self) -> list[dict[str, Any]]:
+        """What its steps taught the token table, as far as it was noted (tying/watch.py): records with both norms."""
+        norms = ("lookup_norm", "projection_norm")
+        return [one for one in self.folder.tying() if all(type(one.get(name)) in (int, float) for name in norms)]
+
     @property
     def spec(self) -> TransformerSpec:
         """The model's description."""
