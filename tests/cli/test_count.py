@@ -38,7 +38,9 @@ def test_untied_counts_the_same_model_with_two_tables():
     found = counted("gpt2", "--untied")
     assert found["parameters"] == 163_037_184
     assert found["tied"] is False
-    assert counted("gpt2", "--tied") == counted("gpt2")
+    plain, tied = counted("gpt2"), counted("gpt2", "--tied")
+    assert {key: tied[key] for key in plain} == plain
+    assert set(tied) - set(plain) == {"side_by_side"}
 
 
 @pytest.mark.parametrize("name", ["mini-gpt", "llama-3.2-1b", "gemma-2-2b", "esm2-8m"])

@@ -8,7 +8,7 @@ from unembed.cli.render import format_option, quiet_option, write_result
 
 @click.command(name="count", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model", shell_complete=complete_model)
-@click.option("--tied/--untied", "tied", default=None, help="Count the same model with its head tied, or untied.")
+@click.option("--tied/--untied", "tied", default=None, help="Count the model tied, or untied, and both side by side.")
 @click.option("--like", metavar="PRESET", help="The preset whose shape a microGPT .bin has; it holds none.")
 @format_option
 @quiet_option
@@ -19,17 +19,21 @@ def command(model: str, tied: bool | None, like: str | None, output_format: str,
 
     \b
         unembed count gpt2
-        unembed count gpt2 --untied --format json
+        unembed count gpt2 --untied
     """
     from unembed.counting import spec_of_model
     from unembed.model.counts import BYTES_PER_NUMBER, count
     from unembed.model.spec import with_tying
     from unembed.planning.flops import flops
     from unembed.results import Result
+    from unembed.tying.savings import side_by_side
 
     spec = spec_of_model(model, like=like)
     spec = spec if tied is None else with_tying(spec, tied)
-    counted = count(spec)
+    counted, flops_per_token = count(spec), round(flops(spec).forward)
+    # rows of CSV stay the accounts of the one model that was asked for
+    shows_both = tied is not None and output_format in ("table", "json")
+    tables = {"side_by_side": side_by_side(spec, flops_per_token)} if shows_both else {}
     write_result(
         Result(
             name="count",
@@ -40,8 +44,9 @@ def command(model: str, tied: bool | None, like: str | None, output_format: str,
                 "tied": counted.tied,
                 "by_part": counted.by_part,
                 "bytes": {name: counted.parameters * size for name, size in BYTES_PER_NUMBER.items()},
-                "flops_per_token": round(flops(spec).forward),
+                "flops_per_token": flops_per_token,
             },
+            tables=tables,
         ),
         output_format,
     )
