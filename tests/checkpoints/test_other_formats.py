@@ -57,7 +57,7 @@ def small(plain):
 def test_gguf_gives_the_same_model_to_the_last_bit(tmp_path, plain, tied):
     """A01b: a table alone is a tied head, and the two are one storage; with output.weight the head is its own."""
     model = small(plain if tied else changed(plain, head__type="untied"))
-    n_tensors, notes = gguf_export.write(model, tmp_path / "m.gguf", name="m")
+    n_tensors, _, notes = gguf_export.write(model, tmp_path / "m.gguf", name="m")
     assert ("output.weight" in read_gguf(tmp_path / "m.gguf").tensors) == (not tied)
     assert n_tensors == len(read_gguf(tmp_path / "m.gguf").tensors)
     assert "no tokenizer is known" in notes[0]

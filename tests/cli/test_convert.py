@@ -94,6 +94,8 @@ def test_biases_of_zero_make_a_nanogpt_model_a_gpt2_and_are_told(tmp_path):
     done = command("convert", "nanogpt-cpu", tmp_path / "out")
     assert done.code == 0, done
     assert "biases of zero were added" in done.err
+    # what is told is what was written, the zeros with it
+    assert f"{sum(p.numel() for p in load(tmp_path / 'out').parameters()):,}" in done.out
     ids = torch.arange(20)[None]
     torch.testing.assert_close(load("nanogpt-cpu")(ids), load(tmp_path / "out")(ids), rtol=0, atol=1e-6)
 
@@ -129,6 +131,7 @@ def test_inspect_of_a_broken_folder_tells_the_rest(folder):
     done = command("inspect", folder, "--format", "json")
     assert done.code == 3
     assert done.json["config"]["n_embd"] == 12
+    assert {"name": "transformer.wte.weight", "dtype": "F32", "shape": [13, 12]} in done.json["tensors"]
     assert len(done.json["problems"]) == 2
     assert "2 problems found" in done.err
 

@@ -77,7 +77,7 @@ def written(tmp_path, tokenizer):
     def write(case):
         model = small_model(CASES[case], dtype=torch.float32, seed=1)
         model.tokenizer = tokenizer
-        _, notes = gguf_export.write(model, tmp_path / "m.gguf", name="m")
+        _, _, notes = gguf_export.write(model, tmp_path / "m.gguf", name="m")
         assert notes == []
         return model, tmp_path / "m.gguf"
 

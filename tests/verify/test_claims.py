@@ -183,6 +183,15 @@ def test_tokenizer_claim_fails_for_more_ids_than_rows():
     assert "17 ids, the table 13 rows" in tokenizer.claim(one).detail
 
 
+def test_export_of_a_model_without_biases_goes_through_the_form_that_convert_writes():
+    norm = {"type": "layer_norm", "eps": 1e-5, "has_bias": False}
+    plain = changed(GPT2, block__norm=norm, final_norm=norm, block__mlp__has_bias=False, block__attention__biases=[])
+    found = export.claim(subject(plain))
+    assert found.status == "proved"
+    assert "tensors as gpt2" in found.detail
+    assert "biases of zero were added" in found.detail
+
+
 def test_export_fails_when_a_rule_loses_bits(folder, monkeypatch):
     assert export.claim(folder).status == "proved"
     monkeypatch.setattr(

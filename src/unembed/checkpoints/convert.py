@@ -86,11 +86,11 @@ def write_model(model: Transformer, place: Path, *, to: str, source: str, prefer
         match to:
             case "hf":
                 DISK.make_folder(temporary)
-                n_tensors, more = _huggingface(model, temporary, source, prefers)
+                n_tensors, n_numbers, more = _huggingface(model, temporary, source, prefers)
             case "native":
-                n_tensors, more = _native(model, temporary, source)
+                n_tensors, n_numbers, more = _native(model, temporary, source)
             case _:
-                n_tensors, more = gguf_export.write(model, temporary, name=Path(source).name)
+                n_tensors, n_numbers, more = gguf_export.write(model, temporary, name=Path(source).name)
         with explaining(f"moving {temporary.name} to {place}", consequence, CheckpointError):
             DISK.rename(temporary, place)
             DISK.sync_folder(place.parent)
@@ -100,13 +100,13 @@ def write_model(model: Transformer, place: Path, *, to: str, source: str, prefer
     return Converted(
         written=place.resolve(),
         tensors=n_tensors,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        parameters=n_numbers,
         tied=model.spec.ties_embeddings,
         notes=(*notes, *more),
     )
 
 
-def _huggingface(model: Transformer, folder: Path, source: str, prefers: str | None) -> tuple[int, list[str]]:
+def _huggingface(model: Transformer, folder: Path, source: str, prefers: str | None) -> tuple[int, int, list[str]]:
     model, family, note = exportable(model, prefers=prefers)
     tensors = write_huggingface(model, folder, family=family)
     ids = _special_ids(model)
@@ -128,10 +128,10 @@ def _huggingface(model: Transformer, folder: Path, source: str, prefers: str | N
     write_file(
         folder / "README.md", [card.encode()], consequence="The model card was not written.", kind=CheckpointError
     )
-    return len(tensors), notes
+    return len(tensors), sum(tensor.numel() for tensor in tensors.values()), notes
 
 
-def _native(model: Transformer, folder: Path, source: str) -> tuple[int, list[str]]:
+def _native(model: Transformer, folder: Path, source: str) -> tuple[int, int, list[str]]:
     description = {CONFIG_KEY: {"model": msgspec.to_builtins(model.spec)}, "converted_from": source}
     with RunFolder.create(folder, description=description) as run:
         if model.tokenizer is not None:
@@ -139,7 +139,7 @@ def _native(model: Transformer, folder: Path, source: str) -> tuple[int, list[st
         weights = model_tensors(model)
         run.save_checkpoint(0, weights=weights, optimizer={}, state={"step": 0})
     notes = [] if model.tokenizer is not None else ["no tokenizer is known for this model, so none was written"]
-    return len(weights), notes
+    return len(weights), sum(tensor.numel() for tensor in weights.values()), notes
 
 
 def model_card(model: Transformer, architecture: str, source: str) -> str:

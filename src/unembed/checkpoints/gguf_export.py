@@ -36,8 +36,11 @@ def architecture_for(spec: TransformerSpec) -> Family:
     raise SpecError(f"export: no GGUF architecture that is written here describes this model exactly: {told}.")
 
 
-def write(model: Transformer, path: Path, *, name: str) -> tuple[int, list[str]]:
-    """Writes the file; gives the number of tensors and what a user should know. Raises: SpecError, CheckpointError."""
+def write(model: Transformer, path: Path, *, name: str) -> tuple[int, int, list[str]]:
+    """Writes the file; gives the numbers of tensors and parameters, and what a user should know.
+
+    Raises: SpecError, CheckpointError.
+    """
     notes = []
     spec, weights = model.spec, dict[str, Tensor](model.named_parameters())
     try:
@@ -69,7 +72,7 @@ def write(model: Transformer, path: Path, *, name: str) -> tuple[int, list[str]]
         notes.append(f"the {model.tokenizer.kind} tokenizer has no exact form in GGUF, so none was written")
     metadata |= {"tokenizer.ggml.model": "no_vocab"} if found is None else found
     write_gguf(path, metadata, tensors)
-    return len(tensors), notes
+    return len(tensors), sum(tensor.numel() for tensor in weights.values()), notes
 
 
 def _divisors(spec: TransformerSpec) -> Tensor:

@@ -15,7 +15,7 @@ from unembed.checkpoints.gguf_model import tokenizer_of
 from unembed.checkpoints.load import TOKENIZER, find, open_source
 from unembed.checkpoints.native import WEIGHTS, why_incomplete
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
-from unembed.checkpoints.safetensors import read_header
+from unembed.checkpoints.safetensors import read_header, read_promises
 from unembed.checkpoints.translate import describe
 from unembed.errors import UnembedError
 from unembed.model import counts
@@ -58,7 +58,7 @@ def inspect(model: str | Path, like: str | None = None) -> Inspected:
     if path.is_dir() and (path / huggingface.CONFIG).is_file():
         return _folder(path, problems)
     if path.is_file() and path.suffix == ".safetensors":
-        tensors = _tried(problems, lambda: _header(path)) or []
+        tensors = _header(path, problems)
         config = path.parent / huggingface.CONFIG
         read = (_tried(problems, lambda: huggingface.read_config(config)) or {}) if config.is_file() else {}
         _account(path, problems)
@@ -90,7 +90,7 @@ def _gguf(path: Path, problems: list[str]) -> Inspected:
 def _folder(path: Path, problems: list[str]) -> Inspected:
     config = _tried(problems, lambda: huggingface.read_config(path / huggingface.CONFIG)) or {}
     files = sorted(path.glob("*.safetensors"))
-    tensors = [tensor for file in files for tensor in _tried(problems, partial(_header, file)) or []]
+    tensors = [tensor for file in files for tensor in _tried(problems, partial(_header, file, problems)) or []]
     _account(path, problems)
     return Inspected("huggingface", tensors, config, _tokenizer(path, problems), problems)
 
@@ -102,7 +102,7 @@ def _run(path: Path, problems: list[str]) -> Inspected:
     for folder in sorted((path / "checkpoints").glob("step-*")):
         if (reason := why_incomplete(folder)) is not None:
             problems.append(f"{folder}: {reason}")
-        tensors = _tried(problems, partial(_header, folder / WEIGHTS)) or tensors
+        tensors = _tried(problems, partial(_header, folder / WEIGHTS, problems)) or tensors
     if not tensors:
         problems.append(f"{path}: holds no checkpoint that can be read")
     if not (path / TOKENIZER).is_file():
@@ -110,8 +110,13 @@ def _run(path: Path, problems: list[str]) -> Inspected:
     return Inspected("run", tensors, config, _tokenizer(path, problems), problems)
 
 
-def _header(file: Path) -> list[Tensor]:
-    return [Tensor(name, info.dtype, info.shape) for name, info in read_header(file).tensors.items()]
+def _header(file: Path, problems: list[str]) -> list[Tensor]:
+    """The tensors that a file announces, also where it does not hold all of them; then what is missing is a problem."""
+    promised = _tried(problems, lambda: read_promises(file))
+    if promised is None:
+        return []
+    _tried(problems, lambda: read_header(file))
+    return [Tensor(name, info.dtype, info.shape) for name, info in promised.tensors.items()]
 
 
 def _account(path: Path, problems: list[str], like: str | None = None) -> None:

@@ -90,6 +90,21 @@ def read_header(path: Path, *, limit_bytes: int = HEADER_LIMIT_BYTES) -> Header:
 
     Raises: CheckpointError naming file, tensor and reason; UnsafeError if the file is a pickle under another name.
     """
+    tensors, metadata, data_start, size = _read_promises(path, limit_bytes)
+    _check_ranges(path, tensors, size - data_start)
+    return Header(tensors=tensors, metadata=metadata, data_start=data_start)
+
+
+def read_promises(path: Path, *, limit_bytes: int = HEADER_LIMIT_BYTES) -> Header:
+    """A file's header as it stands, its promises not held against the data: for looking into a file that is cut short.
+
+    Nothing may be read by it. Raises: CheckpointError where not even the header can be read; UnsafeError.
+    """
+    tensors, metadata, data_start, _ = _read_promises(path, limit_bytes)
+    return Header(tensors=tensors, metadata=metadata, data_start=data_start)
+
+
+def _read_promises(path: Path, limit_bytes: int) -> tuple[dict[str, TensorInfo], dict[str, str], int, int]:
     refuse_pickle(path)
     try:
         size = path.stat().st_size
@@ -105,8 +120,7 @@ def read_header(path: Path, *, limit_bytes: int = HEADER_LIMIT_BYTES) -> Header:
     if len(raw) < length:
         raise CheckpointError(f"{path}: became shorter while it was read; is another program writing it?")
     tensors, metadata = _parse(path, raw)
-    _check_ranges(path, tensors, size - 8 - length)
-    return Header(tensors=tensors, metadata=metadata, data_start=8 + length)
+    return tensors, metadata, 8 + length, size
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ import torch
 
 from unembed.checkpoints import huggingface
 from unembed.checkpoints.encode import encode_tensors
-from unembed.checkpoints.export import family_for, write_huggingface
+from unembed.checkpoints.export import exportable, write_huggingface
 from unembed.checkpoints.load import open_source
 from unembed.checkpoints.names import with_one_spelling
 from unembed.checkpoints.rules import to_theirs
@@ -21,11 +21,11 @@ NAME = "export round trip"
 
 def claim(subject: Subject) -> Claim:
     """Writes a Hugging Face folder, or the native weights where no family describes the model, and compares bits."""
-    model = subject.model
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         try:
-            family = family_for(model.spec, prefers=None if subject.source is None else subject.source.family.name)
+            prefers = None if subject.source is None else subject.source.family.name
+            model, family, note = exportable(subject.model, prefers=prefers)
         except SpecError as error:
             return _native(subject, folder, str(error))
         write_huggingface(model, folder, family=family)
@@ -34,7 +34,7 @@ def claim(subject: Subject) -> Claim:
             return failed(NAME, f"read again as {family.name}, the description is another one")
         ours, theirs = dict(model.named_parameters()), dict(back.named_parameters())
         changed = sorted(name for name in ours if not _equal(ours[name], theirs[name]))
-        detail = f"{len(ours)} tensors as {family.name}, written and read again"
+        detail = f"{len(ours)} tensors as {family.name}, written and read again" + (f"; {note}" if note else "")
         if subject.source is not None and subject.source.family.name == family.name:
             detail += "; and back to the file's own tensors"
             changed += _changed_from_source(subject)
