@@ -11,7 +11,7 @@ import pytest
 from commands import command, environment, run, screens, spawn
 from small import run_config, tokens, trainer_of
 from unembed.cli import progress
-from unembed.cli.progress import STOPPING, Progress, _duration
+from unembed.cli.progress import FEWER_THREADS, STOPPING, Progress, _duration
 from unembed.planning.flops import flops
 from unembed.runtime import measure_flops
 from unembed.training.config import with_settings
@@ -166,3 +166,29 @@ def test_the_line_holds_bits_per_byte_where_the_held_out_part_is_text(peak):
     with screens() as (_, err):
         Progress(quiet=False)(at(trainer, 0, 0, 0.0), record(0, "val"))
     assert err.text == "step    0/1000 · val 2.5000 nats, 1.803 bits/byte\n"
+
+
+@pytest.mark.parametrize(("threads", "n_hints"), [(2, 1), (1, 0)])
+def test_a_share_that_stays_low_hints_once_at_fewer_threads(threads, n_hints, peak, monkeypatch):
+    """One token a second of a machine of 1e9 operations a second is next to nothing of it."""
+    monkeypatch.setattr(progress, "PLAIN_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "set_threads", lambda n: threads)
+    trainer = trainer_of(run_config(steps=1000))
+    with screens() as (_, err):
+        watching = Progress(quiet=False)
+        for step in range(0, 60, 4):
+            watching(at(trainer, step, step, float(step)), record(step))
+            assert FEWER_THREADS not in err.text or step >= 12
+    assert err.text.count(FEWER_THREADS) == n_hints
+
+
+def test_a_share_that_is_high_enough_hints_at_nothing(peak, monkeypatch):
+    monkeypatch.setattr(progress, "PLAIN_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "set_threads", lambda n: 2)
+    trainer = trainer_of(run_config(steps=1000))
+    fast = int(0.1 * 1e9 / flops(trainer.config.model).training)
+    with screens() as (_, err):
+        watching = Progress(quiet=False)
+        for step in range(0, 60, 4):
+            watching(at(trainer, step, step * fast, float(step)), record(step))
+    assert FEWER_THREADS not in err.text

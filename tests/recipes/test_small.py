@@ -212,9 +212,9 @@ def test_message_for_settings_that_make_no_budget(tmp_path, own, message):
 
 def test_what_bounds_a_run_is_said(tmp_path):
     path = written(tmp_path / "text.txt", 300_000)
-    assert "what 0.02 minutes on two cores allow" in said(prepared(path, minutes=0.02))
-    assert "200 minutes; reading it more often would teach little" in said(prepared(path, minutes=200))
-    assert "times through the text: as asked" in said(prepared(path, steps=5))
+    assert prepared(path, minutes=0.02).why_steps == "what 0.02 minutes on two cores allow"
+    assert "200 minutes; reading it more often would teach little" in prepared(path, minutes=200).why_steps
+    assert prepared(path, steps=5).why_steps == "as asked"
     assert "the smallest, because the run sees only" in said(prepared(path, steps=5))
     assert "the largest that sees 4 tokens per parameter" in said(prepared(path, steps=5_000))
 

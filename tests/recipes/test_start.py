@@ -162,8 +162,20 @@ SHORT = {"steps": 2, "batch_size": 2, "accumulate": 3, "context_length": 8, "eva
 def test_announced_steps_are_those_that_are_done(text, tmp_path):
     """From the settings and the data as they are in the end, not from the recipe's own plan."""
     said = said_by(text, tmp_path / "run", **SHORT)
-    n_tokens = len(text.read_text()) * 9 // 10
-    assert f"2 steps of 48 tokens, {2 * 48 / n_tokens:.2g} times the {n_tokens:,} tokens of the text" in said
+    n_all = len(text.read_text())
+    n_tokens = n_all * 9 // 10
+    times = f"{2 * 48 / n_tokens:.2g} times the {n_tokens:,} tokens to learn from, of {n_all:,} (a tenth is held out)"
+    assert f"training: 2 steps of 48 tokens, {times}" in said
+
+
+def test_a_recipe_that_chose_the_steps_says_why_in_the_same_line(text, tmp_path):
+    said = []
+    settings = {"steps": 1, "sample_every": 0}
+    train([text], recipe_name="small", out=tmp_path / "run", settings=settings, say=said.append)
+    lines = [line for line in said if " steps of " in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("training: 1 steps of ")
+    assert lines[0].endswith("(a tenth is held out): as asked")
 
 
 def test_another_total_is_said_to_change_the_schedule_where_it_does(text, tmp_path):

@@ -70,7 +70,9 @@ def test_run_ends_after_so_many_evaluations_without_a_better_loss(text, scripted
     done, said = begin(text, out)
     assert (done.step, done.stopped, done.val_step, done.val_loss_nats) == (10, "early", 10, 2.1)
     assert (done.best_step, done.best_val_loss_nats) == (4, 2.0)
-    assert said[2].startswith("at most 12 steps of 16 tokens, 0.082 times the 2,340 tokens of the text")
+    assert said[2].startswith(
+        "training: at most 12 steps of 16 tokens, 0.082 times the 2,340 tokens to learn from, of 2,"
+    )
     assert said[3].startswith("stopped early after step 10 of 12: 3 evaluations in a row were no better than the best")
     assert said[4].startswith("the best validation loss, 2.0000 nats, was that of step 4: unembed sample ")
     assert [c.step for c in RunFolder.open(out).checkpoints()] == [0, 4, 5, 10]

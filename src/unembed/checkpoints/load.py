@@ -31,6 +31,7 @@ from unembed.tokenizers import foreign
 
 TOKENIZER = "tokenizer.json"
 CONFIG_KEY = "config"
+THREADS_KEY = "threads"  # of the CPU, when the run began: sums are rounded by it
 # What analyses and the report read of a description, if it is there.
 _NAMES = {dict: "an object", str: "a text", int: "a whole number", int | float: "a number"}
 _TYPES = (

@@ -15,13 +15,19 @@ import click
 
 from unembed.cli.render import CLEAR_LINE, say
 from unembed.planning.flops import flops
-from unembed.runtime import measure_flops
+from unembed.runtime import measure_flops, set_threads
 from unembed.training.loop import Trainer
 from unembed.visible import visible
 
 PLAIN_EVERY_SECONDS = 10.0
 LIVE_EVERY_SECONDS = 0.2
 SAMPLE_CHARACTERS = 100
+# Below this share of the peak, for so many lines with a speed in a row and so many seconds of steps, threads wait more than
+# they work.
+LOW_SHARE, LOW_LINES, LOW_SECONDS = 0.05, 3, 10.0
+FEWER_THREADS = (
+    "hint: the run uses little of this machine's peak; --threads 1 may be faster when other programs are busy"
+)
 STOPPING = "stopping after this step; press Ctrl-C again to stop now"
 
 
@@ -41,6 +47,7 @@ class Progress:
         self._sampled_at = 0.0
         self._began: tuple[int, float] | None = None
         self._peak_flops: float | None = None
+        self._low_lines, self._has_hinted = 0, False
 
     def __call__(self, trainer: Trainer, record: dict[str, Any]) -> None:
         """Takes a record; shows it if it is time."""
@@ -85,6 +92,11 @@ class Progress:
         elif not is_last or record["split"] == "val":
             click.echo(line, err=True)
         self._shown_at = time.monotonic()
+        is_low = self._low_lines >= LOW_LINES and not self._has_hinted and not is_last
+        if is_low and trainer.seconds - self._began[1] >= LOW_SECONDS:
+            self._has_hinted = True
+            if set_threads(None) > 1 and trainer.model.embed.table.device.type == "cpu":
+                say(FEWER_THREADS)
 
     def _show_sample(self, record: dict[str, Any]) -> None:
         """One line of what the model wrote, not more often than a plain line; samples.jsonl has them all."""
@@ -108,7 +120,9 @@ class Progress:
             speed = (trainer.tokens - tokens) / (trainer.seconds - seconds)
             per_step = training.batch_size * training.accumulate * trainer.config.model.context_length
             left = 0.0 if trainer.is_finished else (training.steps - trainer.step_number) * per_step / speed
-            parts += [f"{speed:,.0f} tokens/s", f"{self._share(trainer, speed):.0%} of peak", f"{_duration(left)} left"]
+            share = self._share(trainer, speed)
+            self._low_lines = self._low_lines + 1 if share < LOW_SHARE else 0
+            parts += [f"{speed:,.0f} tokens/s", f"{share:.0%} of peak", f"{_duration(left)} left"]
         return " · ".join(parts)
 
     def _share(self, trainer: Trainer, speed: float) -> float:

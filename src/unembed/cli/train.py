@@ -36,7 +36,7 @@ from unembed.cli.render import command_line, format_option, quiet_option, say, w
 )
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, or begin it if there is none.")
 @click.option("--device", default=None, help="cpu, cuda, mps; by default an accelerator if there is one.")
-@click.option("--threads", type=int, help="Threads of the CPU kernels.")
+@click.option("--threads", type=int, help="Threads of the CPU kernels (default: one for a small model).")
 @format_option
 @quiet_option
 def command(
@@ -64,6 +64,8 @@ def command(
         unembed train my.txt --out runs/mine --resume --steps 4000
         unembed train books/ --set learning_rate=5e-4 --set tied=false
     """
+    import os
+
     import msgspec
 
     from unembed.cli.paths import next_free
@@ -71,6 +73,7 @@ def command(
     from unembed.corpora.reading import Reading
     from unembed.errors import UsageError
     from unembed.recipes.start import train
+    from unembed.recipes.threads import asked_threads
     from unembed.results import Result
     from unembed.runtime import choose_device, set_threads
     from unembed.training.config import parse_setting
@@ -86,7 +89,7 @@ def command(
         named["minutes"] = minutes
     if resume and out is None:
         raise UsageError("--resume needs --out: the folder of the run to go on with")
-    set_threads(threads)
+    set_threads(threads)  # before anything is begun, so that a number that cannot be leaves nothing behind
     progress = Progress(quiet=quiet)
     outcome = train(
         data,
@@ -97,6 +100,7 @@ def command(
         resume=resume,
         command=command_line(),
         device=choose_device(device),
+        threads=asked_threads(threads, os.environ),
         observers=[progress],
         say=lambda sentence: say(sentence, quiet=quiet),
         on_signal=progress.on_signal,

@@ -25,7 +25,8 @@ class Prepared:
     """A run that is decided but not begun.
 
     `write_shards` writes the token ids into a folder and opens it; `data` describes their source for run.json; `floors`
-    are losses in nats that no model can go below, where they are known; `notes` are sentences for the user.
+    are losses in nats that no model can go below, where they are known; `notes` are sentences for the user, and `why_steps`
+    ends the one that tells how many steps there are.
     """
 
     config: RunConfig
@@ -34,6 +35,7 @@ class Prepared:
     data: Mapping[str, Any]
     floors: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    why_steps: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Survey:
         """Every character a token; documents are kept apart by an end token, a single text has nothing to be kept from."""
         return CharacterTokenizer.from_text("".join(sorted(self.alphabet)), has_end=self.report.n_documents > 1)
 
-    def prepared(self, config: RunConfig, tokenizer: Tokenizer, notes: Sequence[str]) -> Prepared:
+    def prepared(self, config: RunConfig, tokenizer: Tokenizer, notes: Sequence[str], why_steps: str = "") -> Prepared:
         """The run on this data, its notes after the reader's own: what was read comes before what was made of it."""
         report, options = self.report, self.reader.options
 
@@ -76,6 +78,7 @@ class Survey:
                 "reading": msgspec.to_builtins(options),
             },
             notes=(*report.notes(options), *notes),
+            why_steps=why_steps,
         )
 
 

@@ -36,16 +36,17 @@ class Outcome:
     stopped: str | None
 
 
-def plan(trainer: Trainer) -> str:
-    """What is going to be done, from the run's real settings and data."""
+def plan(trainer: Trainer, why: str = "") -> str:
+    """What is going to be done, from the run's real settings and data, and why where somebody chose it."""
     training, context_length = trainer.config.training, trainer.config.model.context_length
     per_step = training.batch_size * training.accumulate * context_length
     epochs = training.steps * per_step / len(trainer.train)
     times = f"{epochs:.1f}" if epochs >= 1 else f"{epochs:.2g}"
     at_most = "at most " if training.early_stop else ""
+    n_all = len(trainer.train) + len(trainer.val)
     return (
-        f"{at_most}{training.steps:,} steps of {per_step:,} tokens, {times} times the {len(trainer.train):,} "
-        "tokens of the text"
+        f"training: {at_most}{training.steps:,} steps of {per_step:,} tokens, {times} times the {len(trainer.train):,} "
+        f"tokens to learn from, of {n_all:,} (a tenth is held out)" + (f": {why}" if why else "")
     )
 
 

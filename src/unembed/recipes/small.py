@@ -56,8 +56,8 @@ def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) 
     n_train = int(TRAIN_FRACTION * n_tokens)
     choice = choose(tokenizer.vocab_size, Budget(n_train_tokens=n_train, minutes=float(minutes), **fixed))
     config = with_settings(_config(choice, n_tokens - n_train), own)
-    notes = [why_tokenizer, *_reasons(choice, n_train, minutes), *_warnings(choice, survey, n_tokens - n_train)]
-    return survey.prepared(config, tokenizer, notes)
+    notes = [why_tokenizer, _why_size(choice), *_warnings(choice, survey, n_tokens - n_train)]
+    return survey.prepared(config, tokenizer, notes, _why_steps(choice, minutes))
 
 
 def _fixed(settings: Mapping[str, Any]) -> dict[str, int]:
@@ -130,24 +130,25 @@ def _config(choice: Choice, n_val_tokens: int) -> RunConfig:
     return RunConfig(recipe="small", seed=1, model=choice.spec, init=ZeroOutInit(std=0.02), training=training)
 
 
-def _reasons(choice: Choice, n_train_tokens: int, minutes: float) -> tuple[str, ...]:
+def _why_size(choice: Choice) -> str:
     spec, parameters = choice.spec, count(choice.spec).parameters
-    why_size = (
+    why = (
         f"the smallest, because the run sees only {choice.n_tokens:,} tokens"
         if choice.is_smallest
         else f"the largest that sees {TOKENS_PER_PARAMETER} tokens per parameter"
     )
-    why_steps = {
+    return (
+        f"model: {spec.n_layers} layers, {spec.embedding.d_model} wide, {parameters:,} parameters, context "
+        f"{spec.context_length}: {why}"
+    )
+
+
+def _why_steps(choice: Choice, minutes: float) -> str:
+    return {
         "steps": "as asked",
         "minutes": f"what {minutes:g} minutes on two cores allow",
         "text": f"about {choice.minutes:.1f} of the {minutes:g} minutes; reading it more often would teach little",
     }[choice.bound]
-    return (
-        f"model: {spec.n_layers} layers, {spec.embedding.d_model} wide, {parameters:,} parameters, context "
-        f"{spec.context_length}: {why_size}",
-        f"training: {choice.steps:,} steps of {choice.batch_size * spec.context_length:,} tokens, "
-        f"{choice.n_tokens / max(1, n_train_tokens):.1f} times through the text: {why_steps}",
-    )
 
 
 def _warnings(choice: Choice, survey: Survey, n_val_tokens: int) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import numpy
 import torch
 
 from unembed.checkpoints.files import explaining
-from unembed.checkpoints.load import CONFIG_KEY, TOKENIZER, open_run
+from unembed.checkpoints.load import CONFIG_KEY, THREADS_KEY, TOKENIZER, open_run
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder, refuse_occupied
 from unembed.checkpoints.start_ids import start_ids
 from unembed.corpora.reading import Reading, reading_of
@@ -30,6 +30,7 @@ from unembed.places import check_path
 from unembed.recipes import recipe
 from unembed.recipes.base import Prepared
 from unembed.recipes.outcome import Outcome, outcome, plan, verdict
+from unembed.recipes.threads import Threads, choose_threads
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.base import Tokenizer
 from unembed.training.config import RunConfig, check_config, with_settings
@@ -54,6 +55,7 @@ def train(
     resume: bool = False,
     command: str = "",
     device: str = "cpu",
+    threads: Threads = None,
     observers: Sequence[Observer] = (),
     say: Say = lambda sentence: None,
     on_signal: Say = lambda name: None,
@@ -62,18 +64,26 @@ def train(
 
     With `resume` an existing run goes on from its newest complete checkpoint; where there is none it starts again, and
     where there is no run it begins one. `say` is handed sentences for the user, `on_signal` the name of a signal as it
-    comes (see training/signals.py). Raises: RunError when a run is in the way; what Trainer.run raises.
+    comes (see training/signals.py). `threads` are torch's: a number, "auto" for what the run deserves (threads.py), None
+    for those that are set. Raises: RunError when a run is in the way; what Trainer.run raises.
     """
     settings = dict(settings or {})
     if not str(out):
         raise UsageError("out is empty; name the folder that the run is to be kept in")
     check_path(out, RunError)
-    if resume and RunFolder.exists(out):
+    begins = not (resume and RunFolder.exists(out))
+    if not begins:
         run, config = _take_up(Path(out), settings, reading, say)
+        why_steps = ""
     else:
-        run, config = _begin([str(d) for d in data], recipe_name, Path(out), settings, reading, command, say)
+        run, config, why_steps = _begin([str(d) for d in data], recipe_name, Path(out), settings, reading, command, say)
     with run:
         run.lock()  # before anything is read that another process may be writing
+        if begins:
+            n_threads = choose_threads(threads, config, None, device, say)
+            run.write_description({**run.description, THREADS_KEY: n_threads})
+        elif threads != "auto" or THREADS_KEY in run.description:
+            choose_threads(threads, config, run.description.get(THREADS_KEY), device, say)
         if not (run.path / DATA).is_dir():
             _write_data_again(run, config, [str(d) for d in data], reading)
         shards = TokenShards.open(run.path / DATA)
@@ -96,7 +106,7 @@ def train(
                 total = count(config.model).parameters
                 told = f"weight decay applies to {sizes.decayed:,} of them, and not to {sizes.undecayed:,}"
                 say(f"{total:,} parameters: {told} (norms' gains, biases)")
-                say(plan(trainer))
+                say(plan(trainer, why_steps))
             trainer.run(on_signal)
         for sentence in verdict(trainer, run.path):
             say(sentence)
@@ -111,7 +121,8 @@ def _begin(
     reading: Reading | None,
     command: str,
     say: Say,
-) -> tuple[RunFolder, RunConfig]:
+) -> tuple[RunFolder, RunConfig, str]:
+    """The run, its settings, and why it has so many steps, where its recipe chose them."""
     refuse_occupied(out)  # before the data is looked at, which may take minutes
     prepared = _prepare(data, recipe_name, settings, reading)
     if prepared.config.training.tensorboard:
@@ -134,7 +145,7 @@ def _begin(
         _undo(run.path, was_there)  # still under the lock: what another process begins here meanwhile is not ours
         run.close()
         raise
-    return run, prepared.config
+    return run, prepared.config, prepared.why_steps
 
 
 def _refuse_too_short(shards: TokenShards, config: RunConfig) -> None:

@@ -5,12 +5,13 @@ import itertools
 import msgspec
 import torch
 
-from unembed.checkpoints.load import CONFIG_KEY
+from unembed.checkpoints.load import CONFIG_KEY, THREADS_KEY
 from unembed.checkpoints.native import Checkpoint
 from unembed.checkpoints.run_folder import RunFolder
 from unembed.checkpoints.state import model_tensors, optimizer_tensors
 from unembed.corpora.shards import TokenShards
 from unembed.model.init import build
+from unembed.runtime import set_threads
 from unembed.training.config import RunConfig
 from unembed.training.loop import Trainer
 from unembed.tying.watch import TableWatch
@@ -33,7 +34,13 @@ def claim(subject: Subject) -> Claim:
     if not (run.path / DATA).is_dir():
         return skipped(NAME, f"the run's {DATA} folder is gone, and training needs it")
     first, second = pair
-    changed = _differing(run, first, second)
+    noted, in_force = run.description.get(THREADS_KEY), set_threads(None)
+    try:
+        # sums are rounded by the number of threads, so this has to be the run's own
+        set_threads(noted if type(noted) is int and noted >= 1 else None)
+        changed = _differing(run, first, second)
+    finally:
+        set_threads(in_force)
     detail = f"trained again from step {first.step} to {second.step}; weights and both moments against the stored ones"
     if changed:
         detail += (
