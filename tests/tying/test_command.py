@@ -156,6 +156,30 @@ def test_tables_that_differ_need_keep(source, tmp_path):
     assert (done.code, done.json["tied"]) == (0, True)
 
 
+ODD = {
+    "whole numbers": lambda table: table.to(torch.int8),
+    "truth values": lambda table: table > 0,
+    "one axis": torch.flatten,
+    "three axes": lambda table: table[None],
+    "no row": lambda table: table[:0],
+    "one number": lambda table: table[0, 0],
+    "no number": lambda table: table * float("nan"),
+    "no end": lambda table: table + float("inf"),
+    "turned": lambda table: table.T,
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_heads_are_bad_input_and_no_fault_of_ours(name, source, tmp_path):
+    folder(source, tied=True, flag=True, head=lambda table: ODD[name](table).clone())
+    done = command("tie", source, "--format", "json")
+    assert done.code == 3, done
+    assert "say broken" in done.err
+    repaired = command("tie", source, "--repair", "tie", "--keep", "head", "--out", tmp_path / "out")
+    assert repaired.code == (0 if name in ("no number", "no end") else 3), repaired
+    assert (tmp_path / "out").exists() == (repaired.code == 0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

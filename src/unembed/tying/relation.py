@@ -125,7 +125,7 @@ def _whole(tensor: Tensor) -> Tensor:
 
 
 def _is_cast(wide: Tensor, narrow: Tensor) -> bool:
-    return same_numbers(wide.to(narrow.dtype), narrow)
+    return narrow.is_floating_point() and same_numbers(wide.to(narrow.dtype), narrow)
 
 
 def same_numbers(first: Tensor, second: Tensor) -> bool:
