@@ -20,7 +20,7 @@ from unembed.errors import InputError, ShapeError, TapError, UsageError
 from unembed.model.head import Head
 from unembed.objectives import IGNORED, chunked_next_token_loss, next_token_loss
 from unembed.tokenizers.characters import CharacterTokenizer
-from unembed.tying import split_gradient
+from unembed.tying import gradients, split_gradient
 from unembed.tying.gradients import frequency_groups
 from unembed.tying.parts import TableGradients
 
@@ -72,7 +72,8 @@ def norms(part):
 
 @pytest.mark.parametrize("options", [{}, {"chunked": True}, {"accumulate": 3}, {"accumulate": 9, "chunked": True}])
 @pytest.mark.parametrize("name", ["tied_head_everything", "untied_head_everything"])
-def test_every_row_is_told_as_the_twin_has_it(name, options):
+def test_every_row_is_told_as_the_twin_has_it(monkeypatch, name, options):
+    monkeypatch.setattr(gradients, "ROWS_AT_ONCE", 4)  # several pieces
     plain = variants()[name]
     model = small_model(plain)
     first, second = two_gradients(twin_of(model, plain) if name.startswith("tied") else small_model(plain))

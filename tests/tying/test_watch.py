@@ -22,6 +22,7 @@ from unembed.objectives import next_token_loss
 from unembed.recipes.start import train
 from unembed.training.config import TyingConfig, with_settings
 from unembed.training.loop import dropout_seed
+from unembed.tying import watch
 from unembed.tying.watch import TableWatch
 
 EVERYTHING = changed(base(), head__has_bias=True, head__scale=0.5, head__softcap=4.0, embedding__scale=2.0)
@@ -75,7 +76,8 @@ def near(value):
 @pytest.mark.parametrize("scale", [1.0, 3.0, 0.0])
 @pytest.mark.parametrize("head", ["tied", "untied"])
 @pytest.mark.parametrize("training", [{}, {"accumulate": 3, "dropout": 0.3, "clip_norm": 0.05}, {"clip_norm": None}])
-def test_oracle_every_record_is_what_a_twin_has(head, training, scale):
+def test_oracle_every_record_is_what_a_twin_has(monkeypatch, head, training, scale):
+    monkeypatch.setattr(watch, "NUMBERS_AT_ONCE", 40)  # three rows at once, so that there are several pieces
     trainer = watched(changed(EVERYTHING, head__type=head), scale=scale, **training)
     model = trainer.model
     tables = {id(table): table for table in (model.embed.table, model.unembed_table())}.values()
