@@ -9,6 +9,7 @@ from commands import run as command
 from oracles.specs import base, changed
 from small import small_model
 from unembed.checkpoints import huggingface
+from unembed.checkpoints.encode import encode_tensors
 from unembed.checkpoints.export import write_huggingface
 from unembed.checkpoints.families import gpt2
 from unembed.checkpoints.load import load
@@ -143,3 +144,61 @@ def test_inspect_of_a_config_with_an_unknown_key_says_what_loading_would(folder)
     assert done.code == 3
     assert "use_magic = True" in done.json["problems"][0]
     assert done.json["tensors"]
+
+
+def test_a_number_too_large_for_the_type_is_refused_by_name(folder, tmp_path):
+    tensors = huggingface.read_weights(folder)
+    tensors["transformer.ln_f.bias"][3] = 1e6
+    (folder / "model.safetensors").write_bytes(b"".join(bytes(p) for p in encode_tensors(tensors, label="x")))
+    done = command("convert", folder, tmp_path / "half", "--dtype", "float16")
+    assert done.code == 3
+    assert "final_norm.bias: its largest number is 1e+06, which float16 cannot hold" in done.err
+    assert not (tmp_path / "half").exists()
+    assert command("convert", folder, tmp_path / "half", "--dtype", "bfloat16").code == 0
+
+
+def test_what_stood_beside_the_destination_is_not_touched(folder, tmp_path):
+    mine = tmp_path / ".writing-out"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    assert command("convert", folder, tmp_path / "out").code == 0
+    assert (mine / "notes.txt").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".writing-out", "hf", "out"]
+
+
+def test_ids_that_a_config_gives_to_start_and_end_are_kept_and_end_a_text(folder, tmp_path):
+    config = json.loads((folder / "config.json").read_text())
+    first = command("sample", folder, "--prompt", "a", "--greedy", "--tokens", "4", "--format", "json").json
+    end = first["ids"][1]
+    (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": [12, end], "bos_token_id": 1}))
+    ended = command("sample", folder, "--prompt", "a", "--greedy", "--tokens", "4", "--format", "json").json
+    assert ended["stopped"] == "end"
+    assert ended["ids"] == first["ids"][: first["ids"].index(end)]
+    assert command("convert", folder, tmp_path / "run", "--to", "native").code == 0
+    assert command("convert", tmp_path / "run", tmp_path / "back").code == 0
+    for file in ("config.json", "generation_config.json"):
+        written = json.loads((tmp_path / "back" / file).read_text())
+        assert (written["eos_token_id"], written["bos_token_id"]) == ([12, end], 1)
+    (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": "x"}))
+    refused = command("sample", folder, "--prompt", "a")
+    assert refused.code == 3
+    assert "eos_token_id is 'x', expected a token's id" in refused.err
+
+
+def test_one_file_and_an_index_are_two_models_and_refused(folder):
+    index = {"weight_map": dict.fromkeys(huggingface.read_weights(folder), "model.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    done = command("sample", folder)
+    assert done.code == 3
+    assert "which of the two are the model's weights cannot be told" in done.err
+
+
+def test_types_mixed_in_one_file_are_widened_to_the_widest(folder):
+    tensors = huggingface.read_weights(folder)
+    mixed = {
+        name: tensor.double() if "ln_f" in name else tensor.half() if "mlp" in name else tensor
+        for name, tensor in tensors.items()
+    }
+    (folder / "model.safetensors").write_bytes(b"".join(bytes(p) for p in encode_tensors(mixed, label="x")))
+    assert command("sample", folder, "--prompt", "a", "--tokens", "2").code == 0
+    assert {parameter.dtype for parameter in load(folder).parameters()} == {torch.float64}

@@ -183,6 +183,33 @@ def test_tokenizer_claim_fails_for_more_ids_than_rows():
     assert "17 ids, the table 13 rows" in tokenizer.claim(one).detail
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_broken_model_is_not_proved_by_being_broken_the_same_way_twice(folder, number):
+    with torch.no_grad():
+        folder.model.final_norm.gain[0] = number
+    found = {claim.name: claim for claim in verify(folder)}
+    assert found["finite"].status == "failed"
+    assert "final_norm.gain" in found["finite"].detail
+    for name in (tie.NAME, cache.NAME, batch.NAME):
+        assert found[name].status == "failed", name
+    assert "not finite" in found[tie.NAME].detail
+
+
+def test_models_at_the_edge_are_examined_without_an_internal_error():
+    tiny = changed(
+        GPT2,
+        embedding__d_model=1,
+        embedding__vocab_size=2,
+        block__attention__n_heads=1,
+        block__attention__n_kv_heads=1,
+        block__attention__d_head=1,
+        block__mlp__d_mlp=1,
+        context_length=1,
+        embedding__position={"type": "learned", "n_rows": 1, "offset": 0},
+    )
+    assert {claim.status for claim in verify(subject(tiny))} <= {"proved", "skipped", "failed"}
+
+
 def test_export_of_a_model_without_biases_goes_through_the_form_that_convert_writes():
     norm = {"type": "layer_norm", "eps": 1e-5, "has_bias": False}
     plain = changed(GPT2, block__norm=norm, final_norm=norm, block__mlp__has_bias=False, block__attention__biases=[])
@@ -264,7 +291,9 @@ def test_an_error_of_a_claim_is_a_failure_with_its_words(monkeypatch):
 
 
 def test_worst_of_takes_no_nan_for_agreement():
-    assert worst_of(torch.tensor([float("nan")]), torch.tensor([0.0])) == float("inf")
+    nan = torch.tensor([float("nan")])
+    assert worst_of(nan, torch.tensor([0.0])) == float("inf")
+    assert worst_of(nan, nan) == float("inf")
     assert worst_of(torch.ones(2), torch.ones(3)) == float("inf")
     assert worst_of(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5])) == 0.5
 

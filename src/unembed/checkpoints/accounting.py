@@ -86,7 +86,8 @@ class ConfigReader:
         value = self._take(key, default)
         if value is default:
             return value
-        if type(value) not in (int, float) or not math.isfinite(value) or value <= 0 or abs(value) >= 2**63:
+        # the size first: an integer of 400 digits is no float at all
+        if type(value) not in (int, float) or abs(value) >= 2**63 or not math.isfinite(value) or value <= 0:
             raise self.error(f"{self._prefix}{key} is {_short(value)}, expected a number above 0")
         return float(value)
 

@@ -8,6 +8,8 @@ Numbers keep their bits unless another type is asked for. The next file to read 
 """
 
 import json
+import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +19,10 @@ import msgspec
 from unembed.checkpoints import gguf_export
 from unembed.checkpoints.export import config_of, exportable, write_huggingface
 from unembed.checkpoints.files import DISK, discard, explaining, write_file
-from unembed.checkpoints.load import CONFIG_KEY, TOKENIZER, find, open_found
+from unembed.checkpoints.load import CONFIG_KEY, SPECIAL_IDS, TOKENIZER, find, open_found
 from unembed.checkpoints.run_folder import RunFolder
 from unembed.checkpoints.state import model_tensors
-from unembed.checkpoints.translate import Dtype
+from unembed.checkpoints.translate import Dtype, as_dtype
 from unembed.errors import CheckpointError, UsageError
 from unembed.model.transformer import Transformer
 from unembed.tokenizers import files as tokenizer_files
@@ -57,9 +59,24 @@ def convert(
     """
     place = free_place(destination)
     found = find(source, like=like)
-    model = open_found(found, tokenizer=tokenizer, dtype=dtype)
+    model = open_found(found, tokenizer=tokenizer, dtype="file")
+    if dtype != "file":
+        narrow(model, dtype)
     prefers = None if found.source is None else found.source.family.name
     return write_model(model, place, to=to, source=str(source), prefers=prefers)
+
+
+def narrow(model: Transformer, dtype: Dtype) -> None:
+    """Casts every parameter. Raises: CheckpointError naming those that hold numbers too large for the type."""
+    for name, parameter in model.named_parameters():
+        cast = as_dtype(parameter.data, dtype)
+        if bool((parameter.data.isfinite() & ~cast.isfinite()).any()):
+            largest = float(parameter.data.abs().max())
+            raise CheckpointError(
+                f"{name}: its largest number is {largest:.3g}, which {str(cast.dtype).removeprefix('torch.')} cannot hold; "
+                "it would become infinite. Choose bfloat16 or float32."
+            )
+        parameter.data = cast
 
 
 def free_place(destination: str | Path) -> Path:
@@ -77,11 +94,11 @@ def write_model(model: Transformer, place: Path, *, to: str, source: str, prefer
     """
     assert to in FORMATS, to
     notes = [] if model.load_report is None else list(model.load_report.warnings)
-    temporary = place.with_name(f".writing-{place.name}")
+    # a name of this process alone: two conversions to one place must not mix, and nothing that was there is touched
+    temporary = place.with_name(f".writing-{os.getpid()}-{secrets.token_hex(4)}")
     consequence = f"{place} was not written."
     try:
         with explaining(f"making {temporary}", consequence, CheckpointError):
-            DISK.remove(temporary)
             place.parent.mkdir(parents=True, exist_ok=True)
         match to:
             case "hf":
@@ -92,6 +109,8 @@ def write_model(model: Transformer, place: Path, *, to: str, source: str, prefer
             case _:
                 n_tensors, n_numbers, more = gguf_export.write(model, temporary, name=Path(source).name)
         with explaining(f"moving {temporary.name} to {place}", consequence, CheckpointError):
+            if place.exists():  # another process was there first
+                raise UsageError(f"{place}: was made by somebody else meanwhile; nothing is overwritten")
             DISK.rename(temporary, place)
             DISK.sync_folder(place.parent)
     except BaseException:
@@ -132,7 +151,9 @@ def _huggingface(model: Transformer, folder: Path, source: str, prefers: str | N
 
 
 def _native(model: Transformer, folder: Path, source: str) -> tuple[int, int, list[str]]:
-    description = {CONFIG_KEY: {"model": msgspec.to_builtins(model.spec)}, "converted_from": source}
+    description: dict[str, Any] = {CONFIG_KEY: {"model": msgspec.to_builtins(model.spec)}, "converted_from": source}
+    if model.special_ids:
+        description[SPECIAL_IDS] = model.special_ids
     with RunFolder.create(folder, description=description) as run:
         if model.tokenizer is not None:
             tokenizer_files.save(model.tokenizer, run.path / TOKENIZER)
@@ -164,11 +185,13 @@ def model_card(model: Transformer, architecture: str, source: str) -> str:
     )
 
 
-def _special_ids(model: Transformer) -> dict[str, int]:
-    if model.tokenizer is None:
-        return {}
-    marks = {"bos_token_id": model.tokenizer.start_id, "eos_token_id": model.tokenizer.end_id}
-    return {name: token_id for name, token_id in marks.items() if token_id is not None}
+def _special_ids(model: Transformer) -> dict[str, Any]:
+    """What the model's own config said, and the tokenizer's marks where it said nothing."""
+    marks: dict[str, Any] = {}
+    if model.tokenizer is not None:
+        marks = {"bos_token_id": model.tokenizer.start_id, "eos_token_id": model.tokenizer.end_id}
+    named = marks | (model.special_ids or {})
+    return {name: token_id for name, token_id in named.items() if token_id is not None}
 
 
 def _put(path: Path, values: Mapping[str, Any]) -> None:

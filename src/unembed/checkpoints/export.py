@@ -72,7 +72,7 @@ def exportable(model: Transformer, *, prefers: str | None = None) -> tuple[Trans
     with torch.device("meta"):
         made = Transformer(filled)
     made.load_state_dict(weights, assign=True)
-    made.tokenizer = model.tokenizer
+    made.tokenizer, made.special_ids = model.tokenizer, model.special_ids
     return made, family, f"biases of zero were added, because {family.name} files cannot say that there are none"
 
 

@@ -69,9 +69,15 @@ def family_of(config: dict[str, Any], path: Path) -> Family:
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder, mapped. Raises: CheckpointError where the index and the files disagree; UnsafeError."""
     for weights, index in ((WEIGHTS, INDEX), (OLD_WEIGHTS, OLD_INDEX)):
-        if (folder / index).is_file():
+        is_single, is_sharded = (folder / weights).is_file(), (folder / index).is_file()
+        if is_single and is_sharded:
+            raise CheckpointError(
+                f"{folder}: holds {weights} and {index}; which of the two are the model's weights cannot be told. Move one of "
+                "them away."
+            )
+        if is_sharded:
             return _sharded(folder, index)
-        if (folder / weights).is_file():
+        if is_single:
             return _read(folder / weights)
     others = sorted(path.name for path in folder.glob("*.safetensors"))
     raise CheckpointError(

@@ -31,7 +31,11 @@ from unembed.tokenizers import foreign
 
 TOKENIZER = "tokenizer.json"
 CONFIG_KEY = "config"
+<<<<<<< HEAD
 THREADS_KEY = "threads"  # of the CPU, when the run began: sums are rounded by it
+=======
+SPECIAL_IDS = "special_ids"
+>>>>>>> 23aead3 (verify refuses models that are not finite; convert names what a type cannot hold; a config's start and end ids are kept and followed)
 # What analyses and the report read of a description, if it is there.
 _NAMES = {dict: "an object", str: "a text", int: "a whole number", int | float: "a number"}
 _TYPES = (
@@ -147,6 +151,7 @@ def _foreign(source: Source, path: Path, tokenizer: str | Path | None, dtype: Dt
 def load_checkpoint(run: RunFolder, checkpoint: Checkpoint) -> Transformer:
     """The model of one checkpoint of a run, with the run's tokenizer. Raises: CheckpointError, SpecError."""
     found = model_from_tensors(spec_of(run), checkpoint.weights(), where=str(checkpoint.path))
+    found.special_ids = run.description.get(SPECIAL_IDS)
     tokenizer = run.path / TOKENIZER
     if tokenizer.is_file():
         found.tokenizer = tokenizer_files.load(tokenizer)

@@ -18,7 +18,7 @@ from unembed.checkpoints.names import with_one_spelling
 from unembed.checkpoints.rules import to_ours
 from unembed.checkpoints.safetensors import clean_names
 from unembed.checkpoints.tie import TieDecision, decide_tie
-from unembed.errors import SpecError
+from unembed.errors import CheckpointError, SpecError
 from unembed.model import counts
 from unembed.model.check import check
 from unembed.model.spec import TransformerSpec, with_tying
@@ -30,6 +30,7 @@ Dtype = torch.dtype | Literal["file"] | None
 
 TIE_KEY = "tie_word_embeddings"
 EMBED_TABLE, HEAD_TABLE = "embed.table", "head.table"
+SPECIAL_KEYS = ("bos_token_id", "eos_token_id", "pad_token_id")
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -168,6 +169,8 @@ def assemble(source: Source, described: Described, *, dtype: Dtype = None, ignor
         duplicates=family.duplicates,
         passed_over=ignore,
     )
+    if dtype is None and any(tensor.dtype == torch.float64 for tensor in weights.values()):
+        dtype = torch.float64  # of types mixed in one file all are widened to the widest, which is exact
     for name in weights:  # one at a time: a file is never held in both types at once
         weights[name] = as_dtype(weights[name], dtype)
     if HEAD_TABLE in weights and weights[HEAD_TABLE].data_ptr() == weights[EMBED_TABLE].data_ptr():
@@ -177,6 +180,7 @@ def assemble(source: Source, described: Described, *, dtype: Dtype = None, ignor
         model = Transformer(spec)
     model.load_state_dict(weights, assign=True)
     kinds = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()})
+    model.special_ids = special_ids(source, spec.embedding.vocab_size)
     model.load_report = LoadReport(
         family=family.name,
         format=source.format,
@@ -189,6 +193,26 @@ def assemble(source: Source, described: Described, *, dtype: Dtype = None, ignor
         warnings=(*source.notes, *([tie.reason] if tie.is_surprising else [])),
     )
     return model
+
+
+def special_ids(source: Source, vocab_size: int) -> dict[str, Any]:
+    """The ids that a config gives to start, end and padding; those without a row in the table name nothing and are left out.
+
+    An end may be several ids. Raises: CheckpointError for what is no id.
+    """
+    found: dict[str, Any] = {}
+    for key in SPECIAL_KEYS:
+        value = source.config.get(key)
+        several: list[Any] = value if isinstance(value, list) and key == "eos_token_id" else [value]
+        if value is None:
+            continue
+        if not all(type(one) is int for one in several):
+            raise CheckpointError(
+                f"{source.where}: {key} is {str(value)[:60]!r}, expected a token's id. Mend config.json."
+            )
+        if all(0 <= one < vocab_size for one in several):
+            found[key] = value
+    return found
 
 
 def _types(source: Source) -> dict[str, int]:

@@ -5,7 +5,7 @@ applies: `slide` reads its last three quarters again as a fresh text and goes on
 generator of its own, so a seed gives the same draws alone or in a batch. The next file to read is ../lenses/logit_lens.py.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -69,12 +69,12 @@ def generate_ids(
     seeds: Sequence[int],
     n_known: int | None = None,
     gaps: Sequence[int] = (),
-    end_id: int | None = None,
+    end_id: int | Collection[int] | None = None,
     past_context: PastContext = "slide",
     ends_at: EndsAt | None = None,
     observe: Observe | None = None,
 ) -> list[Continuation]:
-    """Continues each prompt by up to n_tokens ids, or until `end_id` (which is not kept) is drawn or `ends_at` says so.
+    """Continues each prompt by up to n_tokens ids, or until `end_id` (one or several, not kept) is drawn or `ends_at` says so.
 
     Ids from n_known on, and the gaps below it, are never drawn. A prompt longer than the context is no error: the rule
     past the context holds for it too. Raises: UsageError for options that cannot be followed; InputError for an empty
@@ -108,7 +108,7 @@ def stream_ids(
     seeds: Sequence[int],
     n_known: int | None = None,
     gaps: Sequence[int] = (),
-    end_id: int | None = None,
+    end_id: int | Collection[int] | None = None,
     past_context: PastContext = "slide",
     ends_at: EndsAt | None = None,
     observe: Observe | None = None,
@@ -124,6 +124,7 @@ def stream_ids(
     if n_tokens == 0:
         for text in texts:
             text.stopped = "length"
+    ends = set() if end_id is None else {end_id} if isinstance(end_id, int) else set(end_id)
     is_known = known_ids(vocab_size, vocab_size if n_known is None else n_known, gaps)
     window = _Window(model, texts, n_tokens, past_context)
     for _ in range(n_tokens):
@@ -142,7 +143,7 @@ def stream_ids(
             chosen = draw(found.probs, uniform)
             if observe is not None:
                 observe(Draw(row, logits[row], scores, is_known, found, chosen))
-            if chosen == end_id:
+            if chosen in ends:
                 text.stopped = "end"
                 new.append(None)
                 continue

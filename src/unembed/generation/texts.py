@@ -113,6 +113,15 @@ class Writing:
         return dict(zip(VALUES, found, strict=True))
 
 
+def end_of(model: Transformer) -> int | list[int] | None:
+    """The id that ends a text, or several: what the model's file names, else the tokenizer's own end."""
+    named: int | list[int] | None = (model.special_ids or {}).get("eos_token_id")
+    if named is not None or model.tokenizer is None:
+        return named
+    end: int | None = model.tokenizer.end_id
+    return end
+
+
 def write(
     model: Transformer,
     writings: Sequence[Writing],
@@ -136,7 +145,7 @@ def write(
         seeds=seeds,
         n_known=None if tokenizer is None else tokenizer.vocab_size,
         gaps=() if tokenizer is None else gaps(tokenizer),
-        end_id=None if tokenizer is None else tokenizer.end_id,
+        end_id=end_of(model),
         past_context=past_context,
         ends_at=lambda row, token_id: writings[row].take(token_id),
         observe=observe,

@@ -38,6 +38,9 @@ class Transformer(nn.Module):
     tokenizer: Any = None
     start_ids: tuple[int, ...] | None = None
     load_report: Any = None
+    special_ids: Any = (
+        None  # bos_token_id, eos_token_id (one or several), pad_token_id, where a file's config names them
+    )
 
     def __init__(self, spec: TransformerSpec) -> None:
         super().__init__()

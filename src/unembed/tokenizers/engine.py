@@ -242,6 +242,14 @@ def marks(values: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str | N
     return found[0], found[1]
 
 
+def with_config(values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """A tokenizer.json with what tokenizer_config.json says otherwise: the space before the first word of byte-level BPE."""
+    says, pre = config.get("add_prefix_space"), values.get("pre_tokenizer")
+    if type(says) is not bool or not isinstance(pre, dict) or pre.get("type") != "ByteLevel":
+        return dict(values)
+    return dict(values) | {"pre_tokenizer": pre | {"add_prefix_space": says}}
+
+
 def adds_start(values: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     """Says whether a text of this tokenizer begins with its start token: as tokenizer_config.json says, else the template."""
     said = config.get("add_bos_token")

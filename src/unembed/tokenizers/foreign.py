@@ -77,6 +77,7 @@ def from_library_json(values: dict[str, Any], config: Mapping[str, Any], *, wher
         values = values | {"model": model | {"type": "BPE" if "merges" in model else "WordLevel"}}
     try:
         engine.check(values)
+        values = engine.with_config(values, config)
         (start, end), adds_start = engine.marks(values, config), engine.adds_start(values, config)
         return SubwordTokenizer.from_values(values, start=start, end=end, adds_start=adds_start)
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:

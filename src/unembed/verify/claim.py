@@ -5,6 +5,7 @@ what was compared, the worst difference, and the tolerance with its reason. The 
 themselves, one a file, in the order of __init__.py.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -63,7 +64,10 @@ ClaimFunction = Callable[[Subject], Claim]
 
 def judged(name: str, worst: float, tolerance: float, detail: str) -> Claim:
     """Proved where the worst difference is within the tolerance; one that is not a number proves nothing."""
-    return Claim(name, "proved" if worst <= tolerance else "failed", worst, tolerance, detail)
+    is_proved = worst <= tolerance and math.isfinite(
+        worst
+    )  # the tolerance grows with the logits, which may be infinite
+    return Claim(name, "proved" if is_proved else "failed", worst, tolerance, detail)
 
 
 def failed(name: str, detail: str) -> Claim:
@@ -84,11 +88,10 @@ def tolerance_for(logits: Tensor) -> float:
 
 
 def worst_of(ours: Tensor, theirs: Tensor) -> float:
-    """The largest absolute difference; infinite for other shapes, and where only one of the two is not a number."""
+    """The largest absolute difference; infinite for other shapes, and where either is not a number or not finite."""
     if ours.shape != theirs.shape:
         return float("inf")
     if not ours.numel():
         return 0.0
-    gap = (ours.double() - theirs.double()).abs()
-    both_not = ours.isnan() & theirs.isnan()
-    return float(gap.masked_fill(both_not, 0.0).nan_to_num(nan=float("inf")).max())
+    # two that are broken alike agree in nothing that could be proved
+    return float((ours.double() - theirs.double()).abs().nan_to_num(nan=float("inf")).max())

@@ -73,5 +73,6 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Bit-equal: torch.equal takes 0.0 for -0.0 and no NaN for itself."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    one, other = one.detach().contiguous(), other.detach().contiguous()
+    # flat first: a matrix of one column keeps odd strides when it is made contiguous
+    one, other = (tensor.detach().contiguous().reshape(-1) for tensor in (one, other))
     return torch.equal(one.view(torch.uint8), other.view(torch.uint8)) if one.numel() else True
