@@ -31,11 +31,8 @@ from unembed.tokenizers import foreign
 
 TOKENIZER = "tokenizer.json"
 CONFIG_KEY = "config"
-<<<<<<< HEAD
 THREADS_KEY = "threads"  # of the CPU, when the run began: sums are rounded by it
-=======
 SPECIAL_IDS = "special_ids"
->>>>>>> 23aead3 (verify refuses models that are not finite; convert names what a type cannot hold; a config's start and end ids are kept and followed)
 # What analyses and the report read of a description, if it is there.
 _NAMES = {dict: "an object", str: "a text", int: "a whole number", int | float: "a number"}
 _TYPES = (
