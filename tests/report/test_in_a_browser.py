@@ -16,6 +16,7 @@ from oracles.hostile_strings import hostile_strings, unseen
 from unembed.catalogue import LANGUAGES
 from unembed.report import build
 from unembed.results import Result
+from unembed.views.inside import LENS_TOKENS
 
 HOSTILE = ("</script><b>x</b>", '"><b>x</b>', "' onload='alert(1)", "<img src=x onerror=alert(1)>", "\u202eabc", "a\nb")
 CHARTS = {"chart-1", "chart-2", "chart-3", "chart-4", "chart-5", "chart-6"}
@@ -130,6 +131,18 @@ def test_no_name_of_a_legend_is_cut_off(browser, folder):
         " name.getBoundingClientRect().right > name.closest('svg').getBoundingClientRect().right + 1).length"
     )
     assert cut == 0
+    page.close()
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_lens_of_a_report_is_cut_nowhere_on_a_wide_page(browser, folder, lang):
+    result = example.lens(lang, tokens=tuple("abcdefghijkl"[:LENS_TOKENS]))
+    made = build(title="t", sections=[("lens", result)], lang=lang, facts={}, command="c")
+    path = folder / f"lens-{lang}.html"
+    path.write_text(made, encoding="utf-8")
+    page = browser.open(path, width=1200)
+    box = "document.querySelector('.sideways')"
+    assert page.run(f"{box}.scrollWidth - {box}.clientWidth") <= 0
     page.close()
 
 

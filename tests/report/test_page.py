@@ -241,3 +241,24 @@ def test_a_large_vocabulary_of_long_texts_still_makes_a_small_page():
 def test_message_for_a_language_that_does_not_exist():
     with pytest.raises(UsageError, match=r"language 'fr' does not exist; expected one of en, es, ko"):
         page("fr", sections=[])
+
+
+def test_numbers_of_a_column_share_one_style():
+    """Whole numbers have no decimals, nor have large ones; small ones have as many as the largest of them needs."""
+    columns = {
+        "tokens": [65_536.0, 131_072.0],
+        "tokens_per_second": [19_298.1923, 870.5],
+        "learning_rate": [0.001, 0.000945696],
+        "loss_nats": [2.5, 0.12345],
+        "grad_norm": [float("nan"), 1.0],
+    }
+    tree = Tree(page(sections=[("mine", Result(name="mine", tables={"mine": Table(columns=columns)}))]))
+    cells = [text for tag, _, text in tree.elements if tag == "td"]
+    assert cells[:5] == ["65,536", "19,298", "0.0010000", "2.5000", "NaN"]
+    assert cells[5:10] == ["131,072", "870", "0.0009457", "0.1235", "1"]
+
+
+def test_the_table_of_samples_has_them_whole():
+    text = "yesterday the girl near the boys saw herself . " * 6
+    result = Result(name="samples", tables={"samples": Table(columns={"step": [1], "text": [text]})})
+    assert "more characters" not in page(sections=[("samples", result)])

@@ -8,6 +8,7 @@ import pytest
 
 from unembed.model.presets import preset
 from unembed.views import accounts, progress
+from unembed.views.inside import token_space
 from unembed.views.run import RunView
 
 
@@ -146,3 +147,15 @@ def test_a_run_without_its_data_is_still_looked_at(text_run, tmp_path):
     assert "gradients" not in names
     assert "data" not in names
     assert {"loss", "samples", "lens"} <= set(names)
+
+
+@pytest.mark.parametrize("kind", ["grammar_view", "text_view"])
+def test_neighbours_are_shown_of_tokens_that_training_has_read_often(kind, request):
+    view = request.getfixturevalue(kind)
+    shown = dict.fromkeys(token_space(view).tables["neighbours"]["text"].tolist())
+    ids = view.shards.train.ids.tolist()
+    counts = [ids.count(i) for i in range(len(view.token_texts))]
+    typical = sorted(n for n in counts if n)[sum(n > 0 for n in counts) // 2 - 1]
+    assert 1 <= len(shown) <= 4
+    assert not set(shown) & set(view.tokenizer.specials)
+    assert all(counts[view.token_texts.index(text)] >= typical for text in shown)

@@ -4,14 +4,16 @@ None of these functions knows which analysis it shows; the two forms go by a tab
 ../pictures/markup.py. The next file to read is parts.py, the other pieces of a section.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from unembed.catalogue import Words
 from unembed.pictures import choice, label
 from unembed.pictures.markup import Html, element, escaped, join
-from unembed.pictures.rows import is_share, shorten
+from unembed.pictures.rows import MOST_LETTERS, is_share, shorten
 from unembed.results import Result, Table, to_plain
+from unembed.visible import visible
 
 MOST_TABLE_ROWS = 200
 MOST_BLOCKS = 8
@@ -47,8 +49,11 @@ def table(result: Result, name: str, words: Words) -> Html:
         element("th", label(c, name, data, words), scope="col", class_="number" if numeric[c] else None)
         for c in columns
     ]
+    decimals = {c: _decimals(data[c][:MOST_TABLE_ROWS]) for c in columns}
+    # what was written is read here; everywhere else a text is a token or a name
+    most = MOST_SAMPLE_LETTERS if name == "samples" else MOST_LETTERS
     rows = [
-        element("tr", *(_cell(c, value, words, numeric[c]) for c, value in row.items()))
+        element("tr", *(_cell(c, value, words, numeric[c], decimals[c], most) for c, value in row.items()))
         for row in _first_rows(data, MOST_TABLE_ROWS)
     ]
     told = _rows_told(data, words, title)
@@ -134,17 +139,37 @@ FORMS: Mapping[str, tuple[frozenset[str], Callable[[Result, Words], Html]]] = {
 }
 
 
-def _cell(column: str, value: Any, words: Words, is_numeric: bool) -> Html:
+def _cell(column: str, value: Any, words: Words, is_numeric: bool, decimals: int | None, most: int) -> Html:
     if is_share(column) and isinstance(value, int | float):
         return element("td", words.percent(value), class_="number")
     if isinstance(value, float):
-        # One number of decimals down a column; very large and very small ones have no use for it.
-        shown = words.fixed(value, 4) if 1e-3 <= abs(value) < 1e5 else words.number(value, 6)
+        is_ordinary = math.isfinite(value) and (decimals is not None or 1e-3 <= abs(value) < 1e5)
+        shown = words.fixed(value, 4 if decimals is None else decimals) if is_ordinary else words.number(value, 6)
         return element("td", shown, class_="number")
     if isinstance(value, int) and not isinstance(value, bool):
         return element("td", words.number(value), class_="number")
+    if isinstance(value, str) and most > MOST_LETTERS:
+        return element("td", shorten(visible(value, marks_edges=True), words, most))
     shown = choice(column, value, words)
     return element("td", shown, class_="number" if is_numeric else "sum" if column == "sha256" else None)
+
+
+def _decimals(values: Any) -> int | None:
+    """How many decimals all of a column's numbers get; None where four are right for most of them.
+
+    Whole numbers and large ones need none; where all are small, as many as leave the largest five digits.
+
+    >>> _decimals([65536.0, 131072.0]), _decimals([19298.1923, 870.5]), _decimals([0.01, 0.000945696]), _decimals([2.5, 0.1])
+    (0, 0, 6, None)
+    """
+    plain = [to_plain(value) for value in values]
+    sizes = [abs(v) for v in plain if isinstance(v, int | float) and math.isfinite(v)]
+    largest = max(sizes, default=0.0)
+    if all(size == int(size) for size in sizes) or min(sizes) >= 100:
+        return 0
+    if 1e-8 < largest < 0.05:
+        return 4 - math.floor(math.log10(largest))
+    return None
 
 
 def _first_rows(data: Table, most: int) -> list[dict[str, Any]]:

@@ -6,6 +6,8 @@ Before it: accounts.py. The next file to read is ../analyses.py, where all of th
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
+
 from unembed.corpora.grammar import Grammar
 from unembed.corpora.grammar.agreement import sentences
 from unembed.generation.sampling import GREEDY
@@ -17,7 +19,9 @@ from unembed.results import Result
 from unembed.views.run import RunView
 
 MOST_POINTS = 400  # more points than this hide each other
-LENS_TOKENS = 10  # as many as fit beside each other on a wide page
+LENS_TOKENS = 9  # as many cells as fit beside each other on a wide page, and none is cut at its edge
+N_FOCUS = 4
+COUNTED_IDS = 10_000_000  # enough to know which tokens are common, in little memory
 
 
 def lens(run: RunView) -> Result:
@@ -34,14 +38,29 @@ def lens(run: RunView) -> Result:
 
 
 def token_space(run: RunView) -> Result:
-    """The token table before training and after, as planes, with the neighbours of the tokens that moved the most."""
+    """The token table before training and after, as planes, with the neighbours of common tokens that moved far."""
     texts = run.token_texts[:MOST_POINTS]
     tables = [("before", run.model(0).embed.table), ("after", run.model().embed.table)]
     groups = None
     if run.learns_grammar:
         parts = _parts_of_speech(run.grammar())
         groups = [parts.get(text, "special") for text in texts]
-    return token_map(tables, texts, groups=groups)
+    return token_map(tables, texts, groups=groups, focus=_common_tokens(run, len(texts)))
+
+
+def _common_tokens(run: RunView, n: int) -> list[int]:
+    """Of the commoner half of the ordinary tokens that training has read, those whose vectors moved the most.
+
+    No one where the run's data is gone: then nobody knows how often they were read.
+    """
+    if not run.has_data:
+        return []
+    counts = np.bincount(run.shards.train.ids[:COUNTED_IDS], minlength=n)[:n]
+    specials = set(run.tokenizer.specials.values())
+    read = [i for i in np.argsort(-counts, kind="stable").tolist() if counts[i] and i not in specials]
+    common = read[: max(N_FOCUS, len(read) // 2)]
+    moved = (run.model().embed.table - run.model(0).embed.table).detach().norm(dim=-1)
+    return sorted(common, key=lambda i: -float(moved[i]))[:N_FOCUS]
 
 
 def has_a_plane(run: RunView) -> bool:
