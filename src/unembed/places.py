@@ -133,4 +133,4 @@ def models_like(path: str | Path, presets: Iterable[str], otherwise: str) -> str
     """The next step where nothing is a MODEL of that name: near paths and near presets, else what `otherwise` says."""
     name = os.fspath(path)
     found = [*closest(name, presets, n=2, cutoff=0.6), *near_paths(path)]
-    return suggest(list(dict.fromkeys(found))[:3], otherwise)
+    return f"{suggest(list(dict.fromkeys(found))[:3], otherwise)} docs/presets.md lists the presets."

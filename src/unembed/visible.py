@@ -20,6 +20,15 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 OPEN_BOX = "␣"
 
 
+def counted(n: int, noun: str) -> str:
+    """A number and what it counts, as a person writes them.
+
+    >>> counted(1, "file"), counted(37673, "byte")
+    ('1 file', '37,673 bytes')
+    """
+    return f"{n:,} {noun if n == 1 else noun + 's'}"
+
+
 def visible(text: str, *, keeps_lines: bool = False, marks_edges: bool = False) -> str:
     r"""Spells out each character that cannot be seen, as Python would in a string; all others stay as they are.
 

@@ -11,7 +11,7 @@ import pytest
 from commands import command, environment, run, screens, spawn
 from small import run_config, tokens, trainer_of
 from unembed.cli import progress
-from unembed.cli.progress import FEWER_THREADS, STOPPING, Progress, _duration
+from unembed.cli.progress import FEWER_THREADS, PEAK_EXPLAINED, STOPPING, Progress, _duration
 from unembed.planning.flops import flops
 from unembed.runtime import measure_flops
 from unembed.training.config import with_settings
@@ -61,7 +61,8 @@ def test_the_line_holds_speed_share_of_the_peak_and_time_left(peak, monkeypatch)
     share = 1800 * flops(trainer.config.model).training / 1e9
     assert err.text.splitlines() == [
         "step    0/1000 · val 2.5000 nats",
-        f"step  100/1000 · loss 2.5000 · val 2.5000 nats · 1,800 tokens/s · {share:.0%} of peak · 18 s left",
+        PEAK_EXPLAINED,
+        f"step  100/1000 · loss 2.5000 · val 2.5000 nats (step 0) · 1,800 tokens/s · {share:.0%} of peak · 18 s left",
     ]
     assert 0.001 < share < 1
 

@@ -104,8 +104,8 @@ def test_what_was_met_is_said_once(tmp_path):
         "t.csv: this looks like a CSV with columns x, y, and was read as plain text, header and all; use --column NAME "
         "to learn from one column alone, each cell a text of its own",
         "0.txt, 1.txt, 2.txt and 2 more: a byte order mark at the start was dropped",
-        "0.txt, 1.txt, 2.txt and 2 more: 10 line ends are CRLF and were kept; newlines=lf makes them LF",
-        "1 empty documents were left out",
+        "0.txt, 1.txt, 2.txt and 2 more: 10 line ends are CRLF and were kept; --newlines lf makes them LF",
+        "1 empty document was left out",
     ]
     assert (report.n_files, report.n_documents) == (7, 6)
 
@@ -227,7 +227,7 @@ def test_message_for_tables(tmp_path, name, content, message):
         (lambda f: f"{f}/*.nothing", "no file matches"),
         (lambda f: [], "no data was named"),
         (lambda f: (f / "empty").mkdir() or f / "empty", "the folder holds no file to read"),
-        (lambda f: (f / "a").write_bytes(b"") * 0 or f / "a", "no text was found in 1 files"),
+        (lambda f: (f / "a").write_bytes(b"") * 0 or f / "a", "no text was found in 1 file"),
         (lambda f: (f / "a").write_bytes("a".encode("utf-16")) * 0 or f / "a", "begins with the mark of UTF-16"),
         (lambda f: (f / "a.gz").write_bytes(b"abc") * 0 or f / "a.gz", "not a whole gzip file"),
         (

@@ -126,7 +126,7 @@ def test_how_text_is_read_may_be_set_like_anything_else(text, tmp_path):
     said: list[str] = []
     settings = {**FEW, "invalid_bytes": "skip", "newlines": "lf"}
     train([text], recipe_name="nanogpt-cpu", out=tmp_path / "run", settings=settings, say=said.append)
-    assert any("1 bytes are no UTF-8 and were skipped, the first at" in note for note in said)
+    assert any("1 byte is no UTF-8 and was skipped, the first at" in note for note in said)
     noted = open_run(tmp_path / "run").description
     assert noted["data"]["reading"] == {"newlines": "lf", "invalid_bytes": "skip", "column": None}
     again: list[str] = []

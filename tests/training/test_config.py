@@ -8,7 +8,7 @@ import pytest
 
 from oracles.specs import base, changed
 from small import run_config
-from unembed.errors import SpecError, UsageError
+from unembed.errors import UsageError
 from unembed.model.spec import TiedHead, UntiedHead
 from unembed.optim.schedules import Plateau
 from unembed.training.config import (
@@ -190,11 +190,11 @@ def test_unknown_settings_are_told_from_known_ones(name, hint):
         ({"training.schedule": {"type": "linear"}}, r"Invalid value 'linear' - at `\$.training.schedule.type`"),
         ({"init": {"type": "gpt2", "std": 0.1, "mean": 1}}, "setting init is .*: object contains unknown field `mean`"),
         ({"training": 3}, "setting training is a group; set one of its fields, such as training.steps"),
-        ({"tied": "yes"}, "setting tied is 'yes': Expected `bool`, got `str`"),
-        ({"tied": 1}, "setting tied is 1: Expected `bool`, got `int`"),
-        ({"context_length": "long"}, "setting context_length is 'long': Expected `int`, got `str`"),
-        ({"context_length": True}, "setting context_length is True: Expected `int`, got `bool`"),
-        ({"learning_rate": "fast"}, "setting learning_rate is 'fast': Expected `float`, got `str`"),
+        ({"tied": "yes"}, "setting tied is 'yes'; it must be true or false"),
+        ({"tied": 1}, "setting tied is 1; it must be true or false"),
+        ({"context_length": "long"}, "setting context_length is 'long'; it must be a whole number"),
+        ({"context_length": True}, "setting context_length is True; it must be a whole number"),
+        ({"learning_rate": "fast"}, "setting learning_rate is 'fast'; it must be a number"),
     ],
 )
 def test_wrong_types_are_named(settings, message):
@@ -248,6 +248,6 @@ def test_ranges_hold_for_a_config_made_in_python_too():
         check_config(run_config(schedule=schedule))
 
 
-def test_context_that_no_model_has_is_refused_by_the_models_own_rules():
-    with pytest.raises(SpecError, match="context_length is 0; it must be above 0"):
+def test_context_that_no_model_has_is_refused():
+    with pytest.raises(UsageError, match="setting context_length is 0; it must be at least 1"):
         with_settings(run_config(), {"context_length": 0})

@@ -18,7 +18,7 @@ from small import run_config, tokens, trainer_of
 from unembed.checkpoints.native import OPTIMIZER, WEIGHTS
 from unembed.checkpoints.run_folder import RunFolder
 from unembed.corpora.windows import TokenSplit
-from unembed.errors import CheckpointError, Interrupted, RunError, UsageError
+from unembed.errors import CheckpointError, Interrupted, RunError
 from unembed.recipes.start import train
 
 TEXT = "El perro que corre por la calle no tiene hambre. La gata duerme.\n" * 40
@@ -284,7 +284,7 @@ def test_run_killed_before_its_data_was_ready_reads_it_again(text, straight, cop
 
 def test_run_killed_before_its_data_was_ready_needs_the_same_data(text, copied, tmp_path):
     unready(copied)
-    with pytest.raises(UsageError, match="needs text to train on; name files or folders"):
+    with pytest.raises(RunError, match=r"is gone, and with it the run's data. Put it back, or name the same files again"):
         train([], recipe_name="nanogpt-cpu", out=copied, settings=SETTINGS, resume=True)
     other = tmp_path / "other.txt"
     other.write_text("abc" * 500)

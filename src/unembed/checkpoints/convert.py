@@ -19,7 +19,7 @@ import msgspec
 from unembed.checkpoints import gguf_export
 from unembed.checkpoints.export import config_of, exportable, write_huggingface
 from unembed.checkpoints.files import DISK, discard, explaining, write_file
-from unembed.checkpoints.load import CONFIG_KEY, SPECIAL_IDS, TOKENIZER, find, open_found
+from unembed.checkpoints.load import CONFIG_KEY, CONVERTED_KEY, SPECIAL_IDS, TOKENIZER, find, open_found
 from unembed.checkpoints.run_folder import RunFolder
 from unembed.checkpoints.state import model_tensors
 from unembed.checkpoints.translate import Dtype, as_dtype
@@ -151,7 +151,7 @@ def _huggingface(model: Transformer, folder: Path, source: str, prefers: str | N
 
 
 def _native(model: Transformer, folder: Path, source: str) -> tuple[int, int, list[str]]:
-    description: dict[str, Any] = {CONFIG_KEY: {"model": msgspec.to_builtins(model.spec)}, "converted_from": source}
+    description: dict[str, Any] = {CONFIG_KEY: {"model": msgspec.to_builtins(model.spec)}, CONVERTED_KEY: source}
     if model.special_ids:
         description[SPECIAL_IDS] = model.special_ids
     with RunFolder.create(folder, description=description) as run:

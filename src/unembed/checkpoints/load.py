@@ -30,6 +30,7 @@ from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers import foreign
 
 TOKENIZER = "tokenizer.json"
+CONVERTED_KEY = "converted_from"  # in the run.json of a folder that convert wrote
 CONFIG_KEY = "config"
 THREADS_KEY = "threads"  # of the CPU, when the run began: sums are rounded by it
 SPECIAL_IDS = "special_ids"

@@ -28,6 +28,7 @@ LOW_SHARE, LOW_LINES, LOW_SECONDS = 0.05, 3, 10.0
 FEWER_THREADS = (
     "hint: the run uses little of this machine's peak; --threads 1 may be faster when other programs are busy"
 )
+PEAK_EXPLAINED = "% of peak: the share of this machine's float32 matrix speed, measured now, that the training reaches"
 STOPPING = "stopping after this step; press Ctrl-C again to stop now"
 
 
@@ -42,7 +43,8 @@ class Progress:
         self._quiet = quiet
         self._is_live = sys.stderr.isatty()
         self._smooth: float | None = None
-        self._val: float | None = None
+        self._val: tuple[float, int] | None = None
+        self._has_told_peak = False
         self._shown_at = 0.0
         self._sampled_at = 0.0
         self._began: tuple[int, float] | None = None
@@ -73,7 +75,7 @@ class Progress:
 
     def _show_line(self, trainer: Trainer, record: dict[str, Any]) -> None:
         if record["split"] == "val":
-            self._val = record["loss_nats"]
+            self._val = (record["loss_nats"], record["step"])
         else:
             loss = record["loss_nats"]
             self._smooth = loss if self._smooth is None else 0.8 * self._smooth + 0.2 * loss
@@ -84,6 +86,9 @@ class Progress:
         if not is_last and time.monotonic() - self._shown_at < wait:
             return
         line = self._line(trainer)
+        if self._peak_flops is not None and not self._has_told_peak:
+            self._has_told_peak = True
+            say(PEAK_EXPLAINED)
         if self._is_live:
             # the cursor waits at the line's beginning, so that whatever is said next takes its place
             shown = line[: shutil.get_terminal_size().columns - 1]
@@ -113,8 +118,11 @@ class Progress:
         if self._smooth is not None:
             parts.append(f"loss {self._smooth:.4f}")
         if self._val is not None:
-            bits = trainer.val.bits_per_byte(self._val)
-            parts.append(f"val {self._val:.4f} nats" + ("" if bits is None else f", {bits:.3f} bits/byte"))
+            loss, step = self._val
+            bits = trainer.val.bits_per_byte(loss)
+            told = f"val {loss:.4f} nats" + ("" if bits is None else f", {bits:.3f} bits/byte")
+            # evaluations are rare: without its step an old one reads like that of the step before it
+            parts.append(told if step == trainer.step_number else f"{told} (step {step:,})")
         tokens, seconds = self._began or (0, 0.0)
         if trainer.seconds > seconds and trainer.tokens > tokens:
             speed = (trainer.tokens - tokens) / (trainer.seconds - seconds)

@@ -12,7 +12,7 @@ from unembed.cli.models import model_options, open_model
 from unembed.cli.paths import complete_model
 from unembed.cli.prompts import read_prompt, read_prompts
 from unembed.cli.render import format_option, quiet_option, say, write_result
-from unembed.visible import visible
+from unembed.visible import counted, visible
 
 if TYPE_CHECKING:
     from unembed.generation.texts import Writing
@@ -67,7 +67,8 @@ if TYPE_CHECKING:
     "n_top",
     type=click.IntRange(min=1),
     metavar="N",
-    help="For each token the N most probable ones, what cut each of them, and which was drawn.",
+    help="For each token the N most probable ones, what cut each of them, and which was drawn. logprob is of the "
+    "unfiltered distribution, probability that after temperature and filters, with which it was drawn.",
 )
 @model_options
 @format_option
@@ -153,6 +154,7 @@ def _one(
     from unembed.results import Result
 
     writing = Writing(loaded, prompt, stops=stops)
+    _tell_unknown(writing, [prompt], quiet)
     is_live = output_format == "table"
     # a terminal is shown no control characters that a model made up; a pipe gets the text itself
     clean = _for_a_terminal if sys.stdout.isatty() else str
@@ -166,6 +168,8 @@ def _one(
         click.echo(nl=sys.stdout.isatty())
     else:
         write_result(Result(name="sample", values=writing.values()), output_format)
+    if writing.continuation.stopped == "end" and not writing.continuation.ids:
+        say("the model ended the text at once (stopped: end)", quiet=quiet)
     _tell(loaded, [writing], quiet)
 
 
@@ -181,6 +185,7 @@ def _many(
     from unembed.generation.texts import Writing, table_of, write_all
 
     writings = [Writing(loaded, prompt, stops=stops) for prompt, _ in requests]
+    _tell_unknown(writings[0], [prompt for prompt, _ in requests], quiet)
     write_all(loaded, writings, seeds=[seed for _, seed in requests], **options)
     # people read texts; programs get the ids too
     columns = ("seed", "stopped", "prompt", "text") if output_format == "table" else None
@@ -203,14 +208,23 @@ def _look(
     from unembed.generation.texts import Writing
 
     writing = Writing(loaded, prompt, stops=stops)
+    _tell_unknown(writing, [prompt], quiet)
     write_result(look(loaded, writing, n_top=n_top, seed=seed, **options), output_format)
     _tell(loaded, [writing], quiet)
 
 
 def _tell(model: "Transformer", writings: "list[Writing]", quiet: bool) -> None:
-    """What happened at the end of the context, once for all texts."""
+    """What was not read of a prompt, and what happened at the end of the context, once for all texts."""
     length = model.spec.context_length
     made = [writing.continuation for writing in writings]
+    longest = max((len(text.prompt_ids) for text in made if text.n_slides), default=0)
+    if longest > length:
+        # the same three quarters that decode.py reads again
+        say(
+            f"the prompt has {longest:,} tokens and the context holds {length:,}: its first "
+            f"{longest - max(1, 3 * length // 4):,} tokens were not read",
+            quiet=quiet,
+        )
     if n_slides := max((text.n_slides for text in made), default=0):
         say(
             f"the context of {length} tokens was full {n_slides} {'time' if n_slides == 1 else 'times'}; each time its last "
@@ -219,6 +233,19 @@ def _tell(model: "Transformer", writings: "list[Writing]", quiet: bool) -> None:
         )
     elif any(text.stopped == "context" for text in made):
         say(f"stopped: the context of {length} tokens is full", quiet=quiet)
+
+
+def _tell_unknown(writing: "Writing", prompts: list[str], quiet: bool) -> None:
+    """Which words of the prompts the model never gets to see, of the first prompt that has any, and how many others do."""
+    from unembed.tokenizers.base import unknown_note
+
+    tokenizer = writing.tokenizer
+    if tokenizer is None:
+        return
+    notes = [note for one in prompts if (note := unknown_note(tokenizer, one, tokenizer.encode(one)))]
+    if notes:
+        more = f"; {counted(len(notes) - 1, 'more prompt')} with unknown tokens" if notes[1:] else ""
+        say(f"{'the prompt' if len(prompts) == 1 else 'a prompt'}: {notes[0]}{more}", quiet=quiet)
 
 
 def _for_a_terminal(text: str) -> str:

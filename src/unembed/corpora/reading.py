@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from unembed.errors import UsageError
+from unembed.visible import counted
 
 SHOWN_COLUMNS = 8
 
@@ -72,24 +73,28 @@ class ReadReport:
             )
         if self.bom_files:
             said.append(f"{listed(self.bom_files)}: a byte order mark at the start was dropped")
-        if self.crlf_files and options.newlines == "keep":
-            said.append(
-                f"{listed(self.crlf_files)}: {self.n_crlf} line ends are CRLF and were kept; newlines=lf makes them LF"
-            )
-        if self.crlf_files and options.newlines == "lf":
-            said.append(f"{listed(self.crlf_files)}: {self.n_crlf} line ends were CRLF and are now LF")
+        if self.crlf_files:
+            one, where = self.n_crlf == 1, f"{listed(self.crlf_files)}: {counted(self.n_crlf, 'line end')}"
+            if options.newlines == "keep":
+                kept = "is CRLF and was kept" if one else "are CRLF and were kept"
+                said.append(f"{where} {kept}; --newlines lf makes {'it' if one else 'them'} LF")
+            else:
+                said.append(f"{where} {'was CRLF and is now LF' if one else 'were CRLF and are now LF'}")
         if self.n_invalid_bytes:
             said.append(
-                f"{self.n_invalid_bytes} bytes are no UTF-8 and were skipped, the first at {self.first_invalid}"
+                f"{counted(self.n_invalid_bytes, 'byte')} {'is' if self.n_invalid_bytes == 1 else 'are'} no UTF-8 and "
+                f"{_were(self.n_invalid_bytes)} skipped, the first at {self.first_invalid}"
             )
         if self.n_empty:
-            said.append(f"{self.n_empty} empty documents were left out")
+            said.append(f"{counted(self.n_empty, 'empty document')} {_were(self.n_empty)} left out")
         return tuple(said)
 
     def _about_tables(self) -> str:
         path, columns = next(iter(self.plain_tables.items()))
         n_more = len(self.plain_tables) - 1
-        more = f" (and {n_more} more files are tables)" if n_more else ""
+        more = (
+            f" (and {counted(n_more, 'more file')} {'is a table' if n_more == 1 else 'are tables'})" if n_more else ""
+        )
         what = path.suffixes[-2 if path.suffix == ".gz" else -1].lstrip(".").upper()
         shown = ", ".join(columns[:SHOWN_COLUMNS]) + (", ..." if len(columns) > SHOWN_COLUMNS else "")
         named = f" with columns {shown}" if columns else ""
@@ -97,6 +102,10 @@ class ReadReport:
             f"{path}: this looks like a {what}{named}, and was read as plain text, header and all{more}; "
             "use --column NAME to learn from one column alone, each cell a text of its own"
         )
+
+
+def _were(n: int) -> str:
+    return "was" if n == 1 else "were"
 
 
 def listed(paths: Iterable[Path], most: int = 3) -> str:

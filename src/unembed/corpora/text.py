@@ -21,6 +21,7 @@ from unembed.corpora import columns
 from unembed.corpora.reading import Reading, ReadReport, listed
 from unembed.errors import CorpusError, suggest
 from unembed.places import check_path, near_paths, shown
+from unembed.visible import counted
 
 PIECE_BYTES = 1 << 20
 _LONGEST_LINE = 1 << 22
@@ -67,7 +68,7 @@ class TextReader:
                 yield Piece(text, path, ends_document)
         if not report.n_documents:
             raise CorpusError(
-                f"{listed(self.files)}: no text was found in {report.n_files} files; give a file that is not empty"
+                f"{listed(self.files)}: no text was found in {counted(report.n_files, 'file')}; give a file that is not empty"
             )
 
     def blocks(self, n_characters: int | None = None) -> Iterator[str]:

@@ -222,7 +222,8 @@ def tokenizer_of(model: Transformer) -> Tokenizer:
     """The model's tokenizer. Raises: InputError when whoever loaded the model knew of none."""
     if model.tokenizer is None:
         raise InputError(
-            "this model has no tokenizer, so text has no ids; presets have none, a run keeps its own in tokenizer.json"
+            "this model has no tokenizer, so text has no ids; presets have none, a run keeps its own in "
+            "tokenizer.json; name the file of one with --tokenizer FILE"
         )
     tokenizer: Tokenizer = model.tokenizer
     return tokenizer

@@ -10,6 +10,7 @@ from pathlib import Path
 from unembed.checkpoints import native
 from unembed.model.counts import count
 from unembed.training.loop import Trainer
+from unembed.visible import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +56,9 @@ def verdict(trainer: Trainer, path: Path) -> list[str]:
     said, training, validation = [], trainer.config.training, trainer.validation
     if trainer.stops_early and trainer.step_number < training.steps:
         said.append(
-            f"stopped early after step {trainer.step_number:,} of {training.steps:,}: {validation.n_worse} evaluations in a "
-            "row were no better than the best; --resume --set early_stop=0 goes on"
+            f"stopped early after step {trainer.step_number:,} of {training.steps:,}: "
+            f"{counted(validation.n_worse, 'evaluation')} in a row {'was' if validation.n_worse == 1 else 'were'} no better "
+            "than the best; --resume --set early_stop=0 goes on"
         )
     if validation.best_step is not None and validation.best_step < trainer.step_number:
         best = path / "checkpoints" / native.folder_name(validation.best_step)

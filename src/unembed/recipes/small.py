@@ -21,6 +21,7 @@ from unembed.recipes.budget import TOKENS_PER_PARAMETER, Budget, Choice, choose
 from unembed.tokenizers.base import Tokenizer
 from unembed.tokenizers.training import train_bpe, train_characters
 from unembed.training.config import RunConfig, TrainingConfig, with_settings
+from unembed.visible import counted
 
 DEFAULT_MINUTES = 5.0
 MOST_MINUTES = 1_000_000  # two years
@@ -146,9 +147,13 @@ def _why_size(choice: Choice) -> str:
 def _why_steps(choice: Choice, minutes: float) -> str:
     return {
         "steps": "as asked",
-        "minutes": f"what {minutes:g} minutes on two cores allow",
-        "text": f"about {choice.minutes:.1f} of the {minutes:g} minutes; reading it more often would teach little",
+        "minutes": f"what {_minutes(minutes)} on two cores allow",
+        "text": f"about {choice.minutes:.1f} of the {_minutes(minutes)}; reading it more often would teach little",
     }[choice.bound]
+
+
+def _minutes(minutes: float) -> str:
+    return f"{minutes:g} {'minute' if minutes == 1 else 'minutes'}"
 
 
 def _warnings(choice: Choice, survey: Survey, n_val_tokens: int) -> tuple[str, ...]:
@@ -160,7 +165,7 @@ def _warnings(choice: Choice, survey: Survey, n_val_tokens: int) -> tuple[str, .
         )
     if n_val_tokens < FEW_HELD_OUT_TOKENS:
         said.append(
-            f"warning: the held-out tenth has only about {n_val_tokens:,} tokens, so its loss is a rough figure"
+            f"warning: the held-out tenth has only about {counted(n_val_tokens, 'token')}, so its loss is a rough figure"
         )
     if (one := choice.evaluation_minutes(n_val_tokens)) > LONG_EVALUATION_MINUTES:
         said.append(

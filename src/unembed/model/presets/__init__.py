@@ -40,6 +40,6 @@ def preset(name: str) -> Preset:
     """
     if name not in PRESETS:
         hint = did_you_mean(name, PRESETS, f"There are: {', '.join(PRESETS)}.")
-        raise UsageError(f"no preset is named {name!r}. {hint}")
+        raise UsageError(f"no preset is named {name!r}. {hint} docs/presets.md lists them.")
     make, source, note = PRESETS[name]
     return Preset(name=name, spec=make(), source=source, note=note)
