@@ -18,6 +18,7 @@ import msgspec
 from families_page import families_page
 from markup import code_block, markdown_table
 from savings_page import savings_page
+from settings_page import settings_page
 from unembed.cli.main import EXIT_CODES, cli
 from unembed.model.counts import count
 from unembed.model.presets import PRESETS, Preset, preset
@@ -107,7 +108,8 @@ def cli_page(group: click.Group, program: str) -> str:
     parts += [
         "",
         "Data goes to stdout, everything for people to stderr. An error says where, what came, what was expected and what to",
-        "do next, in at most six lines. A reader that has gone (`| head -1`) is no error.",
+        "do next, in at most six lines. What `--set` takes is listed in",
+        "[settings.md](settings.md). A reader that has gone (`| head -1`) is no error.",
     ]
     return "\n".join(parts)
 
@@ -233,6 +235,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "cli.md": lambda: cli_page(cli, "unembed"),
     "taps.md": taps_page,
     "families.md": families_page,
+    "settings.md": settings_page,
 }
 
 

@@ -74,7 +74,7 @@ def test_a_text_that_ends_at_once_is_told(trained, monkeypatch):
     prompt = ("--prompt", "to be", "--greedy", "--tokens", "3")
     first = run("sample", "any", *prompt, "--format", "json").json["ids"][0]
     assert "at once" not in run("sample", "any", *prompt).err
-    monkeypatch.setattr(type(model.tokenizer), "end_id", property(lambda self: first))
+    monkeypatch.setattr(model.tokenizer, "end_id", first)
     assert "the model ended the text at once (stopped: end)" in run("sample", "any", *prompt).err
 
 

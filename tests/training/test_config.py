@@ -8,17 +8,21 @@ import pytest
 
 from oracles.specs import base, changed
 from small import run_config
+from unembed.corpora.reading import Reading
 from unembed.errors import UsageError
 from unembed.model.spec import TiedHead, UntiedHead
 from unembed.optim.schedules import Plateau
 from unembed.training.config import (
+    MODEL_SETTINGS,
     SHORT_NAMES,
     RunConfig,
+    _paths,
     check_config,
     parse_setting,
     with_context_length,
     with_settings,
 )
+from unembed.training.settings import OF_RECIPES, READING, WHAT
 
 LEARNED = {"type": "learned", "n_rows": 15, "offset": 2}
 
@@ -157,7 +161,7 @@ def test_setting_without_name_or_value_is_refused(text):
         ("batchsize", "Did you mean batch_size"),
         ("training.clip", "Did you mean training.clip_norm"),
         ("training.optimiser.beta1", "Did you mean training.optimizer.beta1"),
-        ("zzz", "There are: seed, batch_size"),
+        ("zzz", "There are: seed, steps"),
         ("training.steps.more", "Did you mean training.steps"),
         ("model.context_length", "Did you mean context_length"),
         ("recipe", r"no setting is named 'recipe'"),
@@ -251,3 +255,32 @@ def test_ranges_hold_for_a_config_made_in_python_too():
 def test_context_that_no_model_has_is_refused():
     with pytest.raises(UsageError, match="setting context_length is 0; it must be at least 1"):
         with_settings(run_config(), {"context_length": 0})
+
+
+# --- settings.md and the list in an error -------------------------------------------------------------------
+
+
+def test_every_field_of_a_run_has_its_sentence():
+    plain = msgspec.to_builtins(run_config())
+    paths = {SHORT_NAMES.get(name, name) for name in WHAT} - set(MODEL_SETTINGS)
+    fields = set(_paths({"training": plain["training"], "init": plain["init"]}, ""))
+    assert paths == {"seed", *fields}
+    assert set(READING) == set(Reading.__struct_fields__)
+
+
+def test_an_unknown_setting_gets_the_whole_list_and_the_likest_name_first():
+    for given in ("lerning_rate", "learning_rat", "qqqq"):
+        with pytest.raises(UsageError) as caught:
+            with_settings(run_config(), {given: 1})
+        said = str(caught.value)
+        assert {*WHAT, *READING, *OF_RECIPES} <= set(re.split(r"[\s,]+", said.replace(". ", " ")))
+        assert "docs/settings.md" in said
+        assert all(len(line) <= 400 for line in said.splitlines())
+        assert len(said.splitlines()) <= 4
+        if given != "qqqq":
+            assert "Did you mean learning_rate" in said
+
+
+def test_a_setting_of_another_recipe_is_told():
+    with pytest.raises(UsageError, match="setting minutes belongs to recipe small alone; see docs/settings"):
+        with_settings(run_config(), {"minutes": 1})

@@ -28,6 +28,8 @@ SETTINGS = (
     "tensorboard",
     "early_stop",
     "sample_every",
+    "tying.gradient_every",
+    "tying.lookup_gradient_scale",
 )
 _MOST_FOLDERS = 200
 

@@ -32,7 +32,7 @@ from unembed.cli.render import command_line, format_option, quiet_option, say, w
     multiple=True,
     metavar="NAME=VALUE",
     shell_complete=complete_setting,
-    help="Change a setting; may be given many times.",
+    help="Change a setting; may be given many times. docs/settings.md lists them all.",
 )
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, or begin it if there is none.")
 @click.option("--device", default=None, help="cpu, cuda, mps; by default an accelerator if there is one.")

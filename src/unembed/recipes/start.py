@@ -17,7 +17,7 @@ import numpy
 import torch
 
 from unembed.checkpoints.files import explaining
-from unembed.checkpoints.load import CONFIG_KEY, CONVERTED_KEY, THREADS_KEY, TOKENIZER, open_run
+from unembed.checkpoints.load import CONFIG_KEY, THREADS_KEY, TOKENIZER, open_run
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder, refuse_occupied
 from unembed.checkpoints.start_ids import start_ids
 from unembed.corpora.reading import Reading, reading_of
@@ -26,10 +26,11 @@ from unembed.errors import CheckpointError, RunError, SpecError, UsageError
 from unembed.model.counts import count
 from unembed.model.init import build
 from unembed.optim.schedules import learning_rate
-from unembed.places import check_path, shown
+from unembed.places import check_path
 from unembed.recipes import recipe
 from unembed.recipes.base import Prepared
 from unembed.recipes.outcome import Outcome, outcome, plan, verdict
+from unembed.recipes.refusals import refuse_absent, refuse_converted
 from unembed.recipes.threads import Threads, choose_threads
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.base import Tokenizer
@@ -76,12 +77,8 @@ def train(
         run, config = _take_up(Path(out), settings, reading, say)
         why_steps = ""
     else:
-        if resume and not data and recipe(recipe_name).needs_data:
-            refuse_occupied(Path(out))  # a folder with something else in it is no place to begin one
-            raise UsageError(
-                f"{shown(str(out))}: there is no run to go on with. To begin one there, recipe {recipe_name} needs text to "
-                "train on; name files or folders"
-            )
+        if resume:
+            refuse_absent(out, data, recipe_name)
         run, config, why_steps = _begin([str(d) for d in data], recipe_name, Path(out), settings, reading, command, say)
     with run:
         run.lock()  # before anything is read that another process may be writing
@@ -226,11 +223,7 @@ def _tokenizer_of(run: RunFolder, shards: TokenShards) -> Tokenizer:
 
 def _take_up(out: Path, settings: Mapping[str, Any], reading: Reading | None, say: Say) -> tuple[RunFolder, RunConfig]:
     run = open_run(out)
-    if CONVERTED_KEY in run.description:
-        raise RunError(
-            f"{out}: was made by convert; it has weights and no recipe or data, so there is nothing to go on with. "
-            "Begin another run"
-        )
+    refuse_converted(run)
     try:
         saved = check_config(msgspec.convert(run.description[CONFIG_KEY], RunConfig))
     except (KeyError, msgspec.ValidationError, UsageError, SpecError) as error:
@@ -249,10 +242,7 @@ def _take_up(out: Path, settings: Mapping[str, Any], reading: Reading | None, sa
     newest, _ = run.latest()
     if newest is not None and changed.training.steps < newest.step:
         # the total is reached: the run is reported as it is, and what it was told stays as it stands
-        say(
-            f"steps={changed.training.steps:,} is below the {newest.step:,} that are done, so it is ignored; to go on, give "
-            "a larger total"
-        )
+        say(f"steps={changed.training.steps:,} is below the {newest.step:,} that are done, so it is ignored; give more to go on")
         return run, changed
     if changed.training.tensorboard:
         require_tensorboard()

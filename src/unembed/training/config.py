@@ -17,6 +17,7 @@ from unembed.model.spec import Learned, TransformerSpec, with_tying
 from unembed.optim.adamw import AdamWConfig
 from unembed.optim.schedules import Schedule
 from unembed.training.ranges import INF, check_ranges, explained
+from unembed.training.settings import OF_RECIPES, PAGE, READING, known_settings
 
 LONGEST_CONTEXT = 2**31 - 1  # of a window, in tokens: far beyond what any machine can attend over
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
@@ -174,9 +175,10 @@ def _put(plain: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _unknown(name: str, plain: dict[str, Any]) -> str:
-    known = [*SHORT_NAMES, *MODEL_SETTINGS, *_paths({"training": plain["training"]}, "")]
-    hint = did_you_mean(name, known, f"There are: {', '.join(known[:12])}.")
-    return f"no setting is named {name!r}. {hint}"
+    if name in OF_RECIPES:
+        return f"setting {name} belongs to recipe {OF_RECIPES[name][0]} alone; see {PAGE}"
+    known = [*SHORT_NAMES, *MODEL_SETTINGS, *READING, *_paths({"training": plain["training"]}, "")]
+    return f"no setting is named {name!r}. {did_you_mean(name, known, '')}".rstrip() + f"\n{known_settings()}"
 
 
 def _paths(plain: dict[str, Any], where: str) -> list[str]:

@@ -1,0 +1,86 @@
+"""The page of the settings of a run, asked from the config and its ranges. Next to read: generate.py, which writes it."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from markup import markdown_table
+from unembed.training.settings import OF_RECIPES, READING, WHAT
+
+# What the recipe small decides from the text and the minutes; everything else it has in common with nanogpt-cpu.
+CHOSEN = ("steps", "batch_size", "learning_rate", "context_length", "eval_every", "checkpoint_every")
+DERIVED = ("training.schedule.floor", "training.schedule.warmup_steps")
+TYPES = {int: "whole number", float: "number", bool: "true or false"}
+READERS = {"newlines": "`keep`, `lf`", "invalid_bytes": "`refuse`, `skip`", "column": "a column's name, or null"}
+
+
+def settings_page() -> str:
+    """Every setting: its type, its range, its default and what it does."""
+    return "\n".join(
+        [
+            "# Settings",
+            "",
+            "What `unembed train --set NAME=VALUE` takes, and `settings` in Python. Values are JSON: `true`, `null`, `5e-4`.",
+            "The default is that of the recipe nanogpt-cpu; *chosen* means that the recipe small, the one that is used when",
+            "none is named, decides it from your text and the minutes, as its first lines say. A run keeps all of its settings",
+            "in run.json. Model, seed and init stay as they are when a run goes on.",
+            "",
+            *markdown_table(("name", "type", "range", "default", "what it does"), rows()),
+        ]
+    )
+
+
+def rows() -> Iterator[tuple[str, ...]]:
+    """One line a setting, in the order of settings.py."""
+    from unembed.training.config import LONGEST_CONTEXT, SHORT_NAMES
+    from unembed.training.ranges import BY_PATH
+
+    config = nanogpt_config()
+    for name, what in WHAT.items():
+        if name == "tied":
+            kind, rule, value = "true or false", "", "true"
+        elif name == "context_length":
+            kind, value = TYPES[int], str(config.model.context_length)
+            rule = f"at least 1 and at most {LONGEST_CONTEXT:,}"
+        else:
+            path = SHORT_NAMES.get(name, name)
+            kind, value = field_of(config, path)
+            rule = BY_PATH[path].rule if path in BY_PATH else ""
+        value += ", *chosen* by small" if name in (*CHOSEN, *DERIVED) else ""
+        yield f"`{name}`", kind, rule, value, what
+    for name, what in READING.items():
+        yield (
+            f"`{name}`",
+            "text",
+            READERS[name],
+            {"column": "null"}.get(name, READERS[name].split(",")[0].strip("`")),
+            what,
+        )
+    for name, (recipe, what) in OF_RECIPES.items():
+        kind, rule, value = ("number", "above 0", "5") if name == "minutes" else ("text", "`en`, `es`, `ko`", "en")
+        yield f"`{name}`", kind, rule, value, f"Recipe {recipe} alone. {what}"
+
+
+def field_of(config: Any, path: str) -> tuple[str, str]:
+    """The type of a field in words, and its value in JSON."""
+    place, *names = config, *path.split(".")
+    for name in names[:-1]:
+        place = getattr(place, name)
+    (field,) = (one for one in msgspec.structs.fields(type(place)) if one.name == names[-1])
+    kinds = [field.type] if field.type in TYPES else [one for one in field.type.__args__ if one in TYPES]
+    words = TYPES[kinds[0]] + (" or null" if field.type not in TYPES else "")
+    return words, msgspec.json.encode(getattr(place, names[-1])).decode()
+
+
+def nanogpt_config() -> Any:
+    """The config of the recipe nanogpt-cpu, for a text of no matter what."""
+    from unembed.corpora.reading import Reading
+    from unembed.recipes.nanogpt_cpu import prepare
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "text.txt"
+        path.write_text("to be or not to be\n" * 100, encoding="utf-8")
+        return prepare([str(path)], Reading(), {}).config

@@ -1,0 +1,52 @@
+"""What every setting of a run does, in a sentence each: the names that an error lists, and the page docs/settings.md.
+
+A test holds the names here and the fields of the config together. The next file to read is config.py, which puts them in.
+"""
+
+WHAT: dict[str, str] = {
+    "seed": "The one seed of a run: the start of the weights, the order of the windows, dropout, and the samples.",
+    "steps": "Total number of optimizer steps, those already done included (also `--steps`).",
+    "batch_size": "Windows of text in one forward and backward pass.",
+    "accumulate": "Passes whose gradients are added up before one optimizer step.",
+    "learning_rate": "The schedule's highest learning rate; the floor keeps its ratio to it.",
+    "weight_decay": "AdamW's decay of matrices and tables; gains and biases never decay.",
+    "dropout": "Share of the numbers that training sets to zero at each dropout.",
+    "context_length": "Tokens of a window: what the model can look back on.",
+    "tied": "Whether one table embeds the tokens and scores them; `false` gives the head a table of its own.",
+    "eval_every": "Steps between two evaluations on the held-out part; the last step is always evaluated.",
+    "checkpoint_every": "Steps between two checkpoints; the last step is always saved.",
+    "early_stop": "End after so many evaluations in a row without a better validation loss.",
+    "sample_every": "Steps between two samples of what the model writes; they change no number of the training.",
+    "tensorboard": "Also write events for TensorBoard beside metrics.jsonl; needs the extra `track`.",
+    "compile": "Compile the model with torch.compile: a slow first step, then faster ones.",
+    "tying.gradient_every": "Steps between two notes of the token table's two gradients in tying.jsonl.",
+    "tying.lookup_gradient_scale": "Factor on the part of the table's gradient that comes through looking rows up.",
+    "training.schedule.floor": "The learning rate at the end of the schedule.",
+    "training.schedule.warmup_steps": "Steps in which the learning rate rises from zero to its peak.",
+    "training.optimizer.beta1": "How slowly AdamW's mean of the gradients forgets.",
+    "training.optimizer.beta2": "How slowly AdamW's mean of their squares forgets.",
+    "training.optimizer.eps": "What AdamW adds to the root of that mean before it divides.",
+    "training.clip_norm": "The largest norm of a step's gradient; longer ones are scaled down to it. `null` never clips.",
+    "training.log_every": "Steps between two lines in metrics.jsonl.",
+    "training.keep_every": "Steps between the checkpoints kept beyond the first, the best and the last two; `null` keeps none.",
+    "init.std": "Standard deviation of the weights that a run starts with.",
+}
+# How text is read; taken out of the settings before a recipe sees them (corpora/reading.py).
+READING: dict[str, str] = {
+    "newlines": "Whether CRLF line ends stay or become LF (also `--newlines`).",
+    "invalid_bytes": "Whether bytes that are no UTF-8 end the run before it begins, or are skipped.",
+    "column": "The column of CSV, TSV and JSONL files that holds the text (also `--column`).",
+}
+# Settings that one recipe alone has.
+OF_RECIPES: dict[str, tuple[str, str]] = {
+    "minutes": ("small", "Time budget on two CPU cores, from which model and steps are chosen (also `--minutes`)."),
+    "language": ("tour", "The language of the grammar: en, es or ko (also `--lang`)."),
+}
+PAGE = "docs/settings.md"
+
+
+def known_settings() -> str:
+    """Every setting's name, in two lines that each fit into an error."""
+    names = [*WHAT, *READING, *OF_RECIPES]
+    short, paths = [n for n in names if "training." not in n], [n for n in names if "training." in n]
+    return f"There are: {', '.join(short)},\n{', '.join(paths)}. {PAGE} says what each does."
