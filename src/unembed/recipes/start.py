@@ -242,7 +242,7 @@ def _take_up(out: Path, settings: Mapping[str, Any], reading: Reading | None, sa
     newest, _ = run.latest()
     if newest is not None and changed.training.steps < newest.step:
         # the total is reached: the run is reported as it is, and what it was told stays as it stands
-        say(f"steps={changed.training.steps:,} is below the {newest.step:,} that are done, so it is ignored; give more to go on")
+        say(f"steps={changed.training.steps:,} is below the {newest.step:,} that are done, so it is ignored; give more")
         return run, changed
     if changed.training.tensorboard:
         require_tensorboard()
