@@ -29,6 +29,10 @@ class UnembedError(Exception):
     exit_code = 1
 
 
+class DamageWarning(UserWarning):
+    """Something of a run is damaged and another part was taken in its place: the result is not of what was meant."""
+
+
 class UsageError(UnembedError):
     """The command line, a setting or a name given to a function is not one that exists."""
 

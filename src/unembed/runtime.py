@@ -4,9 +4,12 @@ Nothing is probed when this file is imported, and what is measured is not kept h
 file to read is results.py.
 """
 
+import os
 import time
 
 from unembed.errors import UsageError
+
+_PER_CORE = 4
 
 
 def choose_device(name: str | None) -> str:
@@ -28,13 +31,23 @@ def choose_device(name: str | None) -> str:
     return name
 
 
+def most_threads() -> int:
+    """How many threads may be asked for; far more, and the system's refusal of the next one ends the process."""
+    return _PER_CORE * max(16, os.cpu_count() or 1)
+
+
 def set_threads(n_threads: int | None) -> int:
-    """Sets how many threads torch's CPU kernels use (None leaves it to torch) and returns the number in force."""
+    """Sets how many threads torch's CPU kernels use (None leaves it to torch) and returns the number in force.
+
+    Raises: UsageError for a number below 1 or above `most_threads()`.
+    """
     import torch
 
     if n_threads is not None:
         if n_threads < 1:
             raise UsageError(f"threads is {n_threads}; it must be at least 1")
+        if n_threads > (most := most_threads()):
+            raise UsageError(f"threads is {n_threads}; it must be at most {most} here on this machine")
         torch.set_num_threads(n_threads)
     return torch.get_num_threads()
 

@@ -48,8 +48,8 @@ def test_language_is_chosen_by_option_or_environment(here, trained, brief, lang,
     monkeypatch.setenv("LANG", f"{lang}_XX.UTF-8")
     monkeypatch.delenv("LC_ALL", raising=False)
     monkeypatch.delenv("LC_MESSAGES", raising=False)
-    assert run("report", trained, "-o", "deep/er/by-environment.html").code == 0
-    pages = [here / "by-option.html", here / "deep" / "er" / "by-environment.html"]
+    assert run("report", trained, "-o", "by-environment.html").code == 0
+    pages = [here / "by-option.html", here / "by-environment.html"]
     assert f'<html lang="{lang}"' in pages[0].read_text(encoding="utf-8")
     assert pages[0].read_bytes() == pages[1].read_bytes()
 
@@ -58,7 +58,7 @@ def test_language_is_chosen_by_option_or_environment(here, trained, brief, lang,
 def test_a_folder_in_the_place_of_the_page_is_refused(here, trained, brief):
     done = run("report", trained, "-o", here)
     assert done.code == 3
-    assert "Is a directory" in done.err
+    assert "is a folder, expected a file" in done.err
 
 
 def test_a_run_without_a_checkpoint_has_nothing_to_report(here, trained):
@@ -67,3 +67,28 @@ def test_a_run_without_a_checkpoint_has_nothing_to_report(here, trained):
     done = run("report", "run")
     assert done.code == 3
     assert "has no complete checkpoint, so there is nothing to look at" in done.err
+
+
+@pytest.mark.parametrize("text", ['{"run_format": 1}', "<!doctype html>\n<title>somebody else's page</title>"])
+def test_a_file_that_is_no_report_is_left_as_it_is(here, trained, brief, text):
+    other = here / "run.json"
+    other.write_text(text)
+    done = run("report", trained, "-o", other)
+    assert (done.code, other.read_text()) == (3, text)
+    assert "is there already, and is no report of unembed" in done.err
+
+
+def test_a_report_is_replaced_by_a_report_and_an_empty_file_too(here, trained, brief):
+    page = here / "page.html"
+    page.touch()
+    assert run("report", trained, "-o", page).code == 0
+    first = page.read_bytes()
+    assert run("report", trained, "-o", page, "--lang", "es").code == 0
+    assert page.read_bytes() != first
+
+
+def test_folders_on_the_way_to_a_report_are_not_made(here, trained, brief):
+    done = run("report", trained, "-o", "deep/er/page.html")
+    assert done.code == 3
+    assert "the folder deep/er is not there" in done.err
+    assert list(here.iterdir()) == []

@@ -186,3 +186,31 @@ def test_a_gone_reader_of_the_progress_does_not_end_the_training(tmp_path, text_
     out = process.stdout.read()
     assert process.wait(300) == 0
     assert json.loads(out)["step"] == 2
+
+
+def test_other_data_on_the_way_is_said_even_when_quiet(here, text_file):
+    assert train(text_file, "--out", "run").code == 0
+    other = here / "other.txt"
+    other.write_text("something else entirely\n")
+    done = train(other, "--out", "run", "--resume", "--quiet", steps=3)
+    assert done.code == 0, done
+    assert f"warning: run goes on with its own data ({text_file.name}) and recipe (nanogpt-cpu)" in done.err
+    assert "other.txt is not read" in done.err
+    assert train(text_file, "--out", "run", "--resume", "--quiet", steps=3).err == ""
+
+
+def test_what_contradicts_the_run_that_goes_on_is_refused(here, trained):
+    done = run("train", "no-such.txt", "--out", trained, "--resume")
+    assert done.code == 2
+    assert "there is no such file or folder" in done.err
+    assert "goes on with its own data" in done.err
+    done = run("train", "--out", trained, "--resume", "--recipe", "small")
+    assert done.code == 2
+    assert "its recipe is 'nanogpt-cpu', not 'small'" in done.err
+
+
+def test_more_threads_than_the_machine_can_give_are_refused(here, text_file):
+    done = train(text_file, "--out", "run", "--threads", "99999")
+    assert done.code == 2
+    assert "threads is 99999; it must be at most" in done.err
+    assert not (here / "run").exists()

@@ -5,6 +5,7 @@ memory and take over the mapped file, so a model is never held twice. The next f
 of other programs, or training/loop.py for how a run's come to be.
 """
 
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from unembed.checkpoints.pickles import refuse_pickle, why_unsafe
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
 from unembed.checkpoints.start_ids import start_ids
 from unembed.checkpoints.translate import Dtype, Source, as_dtype, translate
-from unembed.errors import CheckpointError, RunError, SpecError, UsageError
+from unembed.errors import CheckpointError, DamageWarning, RunError, SpecError, UsageError
 from unembed.model.check import from_plain
 from unembed.model.init import Gpt2Init, build
 from unembed.model.presets import PRESETS, preset
@@ -70,6 +71,7 @@ def load(
     `.tokenizer` is the one that made the run's ids, the one found in or beside another program's file, or that of the file
     `tokenizer`; a preset has none, and random weights (seed 0). `like` names the preset whose shape a microGPT .bin has.
     `dtype` is as translate.py says; `.load_report` tells what was decided about another program's file.
+    Warns: DamageWarning where the newest checkpoint is damaged and an older one is taken.
     Raises: CheckpointError when nothing of that name is a model, or its weights and its spec do not agree; UsageError for
     a step of what has none.
     """
@@ -217,6 +219,8 @@ def _checkpoint_of(run: RunFolder, step: int | None) -> Checkpoint:
             raise CheckpointError(
                 f"{shown(run.path)}: no checkpoint is complete. Train on with --resume.\n" + "\n".join(messages[:3])
             )
+        if messages:
+            warnings.warn(f"{shown(run.path)}: {'; '.join(messages)}", DamageWarning, stacklevel=4)
         return newest
     there = {checkpoint.step: checkpoint for checkpoint in run.checkpoints()}
     if step not in there:

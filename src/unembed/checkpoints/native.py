@@ -31,6 +31,8 @@ SAVING, REPLACED, REMOVING = ".saving-", ".replaced-", ".removing-"
 
 _STATE_LIMIT_BYTES = 64 * 2**20
 _MANIFEST_LIMIT_BYTES = 64 * 2**10
+# What vouches that a verified folder has not changed since: name, inode, size and time of each of its files.
+Fingerprint = tuple[tuple[str, int, int, int], ...]
 _FOLDER_NAME = re.compile(r"step-(\d{6,})")
 
 
@@ -188,6 +190,18 @@ def why_incomplete(folder: Path) -> str | None:
         if (reason := _why_changed(folder / name, entries[name])) is not None:
             return f"{name} {reason}"
     return None
+
+
+def fingerprint(folder: Path) -> Fingerprint:
+    """What tells whether a checkpoint's files may have changed, without reading them."""
+    found = []
+    for name in (WEIGHTS, OPTIMIZER, STATE, MANIFEST):
+        try:
+            stat = (folder / name).stat()
+        except OSError:
+            continue
+        found.append((name, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return tuple(found)
 
 
 def read_json_object(path: Path, limit_bytes: int) -> dict[str, Any]:

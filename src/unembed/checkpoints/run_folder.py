@@ -27,9 +27,6 @@ RUN_FILE = "run.json"
 FORMAT_KEY, FORMAT = "run_format", 1
 _RUN_LIMIT_BYTES = 64 * 2**20
 
-# What vouches that a verified folder has not changed since: name, inode, size and time of each of its files.
-_Fingerprint = tuple[tuple[str, int, int, int], ...]
-
 
 def retained(steps: Iterable[int], *, best: int | None = None, keep_every: int | None = None) -> set[int]:
     """Which checkpoints to keep: step 0, the last two, the best, and every `keep_every`-th step.
@@ -55,7 +52,7 @@ class RunFolder:
         self._files = files
         self._logs = {name: metrics.MetricsLog(path / name, files=files) for name in metrics.LOGS}
         self._lock: lock.RunLock | None = None
-        self._verified: dict[str, _Fingerprint] = {}
+        self._verified: dict[str, native.Fingerprint] = {}
 
     @staticmethod
     def create(path: Path | str, *, description: Mapping[str, Any], files: FileLayer = DISK) -> "RunFolder":
@@ -158,12 +155,17 @@ class RunFolder:
         path = native.write_checkpoint(
             self._checkpoints, step, weights=weights, optimizer=optimizer, state=state, files=self._files
         )
-        self._verified[path.name] = _fingerprint(path)
+        self._verified[path.name] = native.fingerprint(path)
         return path
 
     def checkpoints(self) -> list[Checkpoint]:
         """All complete checkpoints by step. Each is read in full the first time, to hold it against its manifest."""
         return [found for found in map(self._examine, self._folders()) if isinstance(found, Checkpoint)]
+
+    def damaged(self) -> list[str]:
+        """A sentence about each folder of a checkpoint that is not what was saved, oldest first."""
+        found = [(folder, self._examine(folder)) for folder in self._folders()]
+        return [f"{folder.name} is passed over: {why}" for folder, why in found if isinstance(why, str)]
 
     def latest(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest complete checkpoint, and a sentence about each newer one that had to be passed over."""
@@ -259,23 +261,12 @@ class RunFolder:
     def _examine(self, folder: Path) -> Checkpoint | str:
         """The checkpoint, or why it is none. A folder that has not changed since it was verified is not read again."""
         step = native.step_of(folder)
-        fingerprint = _fingerprint(folder)
+        fingerprint = native.fingerprint(folder)
         if step is None or self._verified.get(folder.name) != fingerprint:
             if (reason := native.why_incomplete(folder)) is not None:
                 return reason
             self._verified[folder.name] = fingerprint
         return Checkpoint(folder, step if step is not None else -1)
-
-
-def _fingerprint(folder: Path) -> _Fingerprint:
-    found = []
-    for name in (native.WEIGHTS, native.OPTIMIZER, native.STATE, native.MANIFEST):
-        try:
-            stat = (folder / name).stat()
-        except OSError:
-            continue
-        found.append((name, stat.st_ino, stat.st_size, stat.st_mtime_ns))
-    return tuple(found)
 
 
 def _encode_description(folder: Path, description: Mapping[str, Any]) -> bytes:

@@ -9,12 +9,14 @@ import importlib
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from unembed.cli.render import say
-from unembed.errors import UnembedError, did_you_mean
+from unembed.errors import DamageWarning, UnembedError, did_you_mean
 from unembed.places import shown
 
 # command: the module that holds it, and its line in the list of commands
@@ -173,11 +175,26 @@ def _invoke(arguments: list[str]) -> int:
 
         return shell_complete(cli, {}, "unembed", "_UNEMBED_COMPLETE", asked)
     try:
-        with cli.make_context("unembed", arguments.copy(), obj=arguments) as context:
+        with warnings.catch_warnings(), cli.make_context("unembed", arguments.copy(), obj=arguments) as context:
+            _tell_damage()
             cli.invoke(context)
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     return 0
+
+
+def _tell_damage() -> None:
+    """Warnings of damage are said as sentences, even when quiet: the result is not that of what was meant."""
+    others = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, DamageWarning):
+            say(f"warning: {message}")
+        else:
+            others(message, category, *where, **more)
+
+    warnings.simplefilter("always", DamageWarning)
+    warnings.showwarning = show
 
 
 def _say(message: str, code: int) -> int:

@@ -87,6 +87,8 @@ def command(
         named["steps"] = steps
     if minutes is not None:
         named["minutes"] = minutes
+    if resume and out is not None:
+        _check_resumed(data, recipe, out)
     if resume and out is None:
         raise UsageError("--resume needs --out: the folder of the run to go on with")
     set_threads(threads)  # before anything is begun, so that a number that cannot be leaves nothing behind
@@ -109,3 +111,34 @@ def command(
     write_result(Result(name="train", values=msgspec.to_builtins(values)), output_format)
     run = shlex.quote(outcome.run)
     say(f"next: unembed sample {run}   ·   unembed report {run}", quiet=quiet)
+
+
+def _check_resumed(data: tuple[str, ...], recipe: str, out: str) -> None:
+    """Refuses what contradicts the run that is to go on, and says so where other text is named than it learns from.
+
+    Raises: UsageError.
+    """
+    from click.core import ParameterSource
+
+    from unembed.checkpoints.load import CONFIG_KEY, open_run
+    from unembed.checkpoints.run_folder import RunFolder
+    from unembed.corpora.text import find_files
+    from unembed.errors import CorpusError, UsageError
+
+    if not RunFolder.exists(out):
+        return
+    description = open_run(out).description
+    own = description.get(CONFIG_KEY, {}).get("recipe")
+    is_named = click.get_current_context().get_parameter_source("recipe") is not ParameterSource.DEFAULT
+    if is_named and recipe != own:
+        raise UsageError(f"{out}: its recipe is {own!r}, not {recipe!r}; leave --recipe out, or begin another run")
+    if not data:
+        return
+    try:
+        names = [path.name for path in find_files(data)]
+    except CorpusError as error:
+        raise UsageError(f"{error}\nThe run goes on with its own data; leave DATA out") from error
+    sources = description.get("data", {}).get("sources")
+    if names != sources:
+        had = ", ".join(map(str, sources[:3])) if isinstance(sources, list) and sources else "what its recipe brought"
+        say(f"warning: {out} goes on with its own data ({had}) and recipe ({own}); {', '.join(names[:3])} is not read")

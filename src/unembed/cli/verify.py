@@ -17,7 +17,8 @@ from unembed.errors import InputError
 def command(
     model: str, names: tuple[str, ...], tokenizer: str | None, like: str | None, output_format: str, quiet: bool
 ) -> None:
-    """Prove on MODEL what is claimed of every model: counts, tie, cache, batches, tokenizer, export, parity, resume.
+    """Prove on MODEL what is claimed of every model: counts, tie, cache, batches, tokenizer, export, parity,
+    checkpoints, resume.
 
     Exit code 3 says that a claim failed; the result is printed all the same.
 

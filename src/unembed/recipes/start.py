@@ -22,7 +22,7 @@ from unembed.checkpoints.run_folder import RUN_FILE, RunFolder, refuse_occupied
 from unembed.checkpoints.start_ids import start_ids
 from unembed.corpora.reading import Reading, reading_of
 from unembed.corpora.shards import TokenShards
-from unembed.errors import CheckpointError, RunError, SpecError, UsageError
+from unembed.errors import CheckpointError, RunError, UsageError
 from unembed.model.counts import count
 from unembed.model.init import build
 from unembed.optim.schedules import learning_rate
@@ -34,7 +34,7 @@ from unembed.recipes.refusals import refuse_absent, refuse_converted
 from unembed.recipes.threads import Threads, choose_threads
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.base import Tokenizer
-from unembed.training.config import RunConfig, check_config, with_settings
+from unembed.training.config import RunConfig, config_of, with_settings
 from unembed.training.loop import Trainer
 from unembed.training.samples import Sampler
 from unembed.training.tensorboard import EventWriter, require_tensorboard
@@ -224,13 +224,7 @@ def _tokenizer_of(run: RunFolder, shards: TokenShards) -> Tokenizer:
 def _take_up(out: Path, settings: Mapping[str, Any], reading: Reading | None, say: Say) -> tuple[RunFolder, RunConfig]:
     run = open_run(out)
     refuse_converted(run)
-    try:
-        saved = check_config(msgspec.convert(run.description[CONFIG_KEY], RunConfig))
-    except (KeyError, msgspec.ValidationError, UsageError, SpecError) as error:
-        raise RunError(
-            f"{out}: its run.json holds no configuration of this version of unembed ({error}), so it cannot go on. "
-            "Begin another run"
-        ) from error
+    saved = config_of(run.description, out)
     asked, settings = reading_of(settings, reading)
     if asked not in (Reading(), _reading_of_run(run)):
         say("the text was read when the run began; column, newlines and invalid_bytes stay as they were")

@@ -21,6 +21,7 @@ from unembed.report.tables import tables
 from unembed.results import Result, to_plain
 
 # Of the bundle's three names only this one works by itself: its `vega` and `vegaLite` are null.
+GENERATOR = str(element("meta", name="generator", content="unembed"))
 _BUNDLE = "window.vegaEmbed = vegaEmbed;"
 
 

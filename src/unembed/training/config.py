@@ -6,11 +6,12 @@ other path may be given in full (`training.clip_norm`). The next file to read is
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from unembed.errors import UsageError, did_you_mean
+from unembed.errors import RunError, SpecError, UsageError, did_you_mean
 from unembed.model.check import check
 from unembed.model.init import Init
 from unembed.model.spec import Learned, TransformerSpec, with_tying
@@ -147,6 +148,18 @@ def check_config(config: RunConfig) -> RunConfig:
     check(config.model)
     check_ranges(config)
     return config
+
+
+def config_of(description: Mapping[str, Any], where: str | Path) -> RunConfig:
+    """The configuration that a run's description holds. Raises: RunError where it is not one that a run can be made of."""
+    try:
+        return check_config(msgspec.convert(description["config"], RunConfig))
+    except (KeyError, TypeError, msgspec.ValidationError, UsageError, SpecError) as error:
+        told = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise RunError(
+            f"{where}: its run.json holds no configuration of this version of unembed ({told}), so it cannot go on. "
+            "Was it edited? Put the run's own file back, or begin another run"
+        ) from error
 
 
 def with_context_length(spec: TransformerSpec, context_length: int) -> TransformerSpec:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unembed.checkpoints.load import find, open_found
 from unembed.errors import UnembedError, UsageError, did_you_mean
-from unembed.verify import batch, cache, counts, export, finite, parity, resume, tie, tokenizer
+from unembed.verify import batch, cache, checkpoints, counts, export, finite, parity, resume, tie, tokenizer
 from unembed.verify.claim import Claim, ClaimFunction, Subject, failed
 
 CLAIMS: dict[str, ClaimFunction] = {
@@ -20,6 +20,7 @@ CLAIMS: dict[str, ClaimFunction] = {
     tokenizer.NAME: tokenizer.claim,
     export.NAME: export.claim,
     parity.NAME: parity.claim,
+    checkpoints.NAME: checkpoints.claim,
     resume.NAME: resume.claim,
 }
 

@@ -12,7 +12,7 @@ from unembed.checkpoints.state import model_tensors, optimizer_tensors
 from unembed.corpora.shards import TokenShards
 from unembed.model.init import build
 from unembed.runtime import set_threads
-from unembed.training.config import RunConfig
+from unembed.training.config import config_of
 from unembed.training.loop import Trainer
 from unembed.tying.watch import TableWatch
 from unembed.verify.claim import Claim, Subject, judged, skipped
@@ -58,7 +58,7 @@ def _nearest(checkpoints: list[Checkpoint]) -> tuple[Checkpoint, Checkpoint] | N
 
 
 def _differing(run: RunFolder, first: Checkpoint, second: Checkpoint) -> list[str]:
-    config = msgspec.convert(run.description[CONFIG_KEY], RunConfig)
+    config = config_of(run.description, run.path)
     shards = TokenShards.open(run.path / DATA)
     model = build(config.model, config.init, seed=config.seed)
     watch = TableWatch(model, **msgspec.structs.asdict(config.training.tying))

@@ -3,6 +3,7 @@
 Whatever is read is read once. The next file to read is progress.py, what came of the training.
 """
 
+import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from unembed.checkpoints.native import Checkpoint
 from unembed.checkpoints.run_folder import RunFolder
 from unembed.corpora.grammar import Grammar, grammar
 from unembed.corpora.shards import TokenShards
-from unembed.errors import InputError, RunError
+from unembed.errors import DamageWarning, InputError, RunError
 from unembed.generation.texts import prompt_ids, tokenizer_of
 from unembed.model.spec import TransformerSpec
 from unembed.model.transformer import Transformer
@@ -41,11 +42,13 @@ class RunView:
 
     @staticmethod
     def open(path: str | Path) -> "RunView":
-        """Opens a run that has at least one complete checkpoint. Raises: RunError."""
+        """Opens a run that has at least one complete checkpoint. Warns: DamageWarning. Raises: RunError."""
         view = RunView(open_run(path))
         if not view.checkpoints:
             why = "has no complete checkpoint, so there is nothing to look at. Train on with --resume."
             raise RunError("\n".join([f"{path}: {why}", *view.folder.latest()[1][:3]]))
+        if damaged := view.folder.damaged():
+            warnings.warn(f"{path}: {'; '.join(damaged)}", DamageWarning, stacklevel=3)
         return view
 
     @cached_property
