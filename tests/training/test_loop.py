@@ -266,6 +266,7 @@ def test_validation_loss_that_is_not_finite_stops_before_saving(tmp_path):
             "split": "val",
             "loss_nats": None,
             "not_finite": "nan",
+            "not_finite_of": {"loss_nats": "nan"},
             "learning_rate": lines(run)[-1]["learning_rate"],
             "grad_norm": None,
             "tokens": 72,
