@@ -20,7 +20,7 @@ SRC = Path(__file__).parents[1] / "src" / "unembed"
 # a result with the words of a catalogue.
 LAYERS = (
     ("errors", "visible"),
-    ("runtime", "catalogue", "results", "places"),
+    ("runtime", "catalogue", "results", "places", "arguments"),
     ("pictures",),
     ("tokenizers", "model"),
     ("corpora", "objectives", "optim", "generation"),

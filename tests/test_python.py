@@ -185,39 +185,6 @@ def test_a_text_of_one_letter_can_be_learnt_and_reported(tmp_path):
     assert 'id="token-map"' not in unembed.write_report(tmp_path / "run").read_text(encoding="utf-8")
 
 
-# What a notebook is given by mistake, and the sentence that mends it.
-MISUSED = [
-    (lambda m: unembed.load(None), "MODEL is None; give a run folder"),
-    (lambda m: unembed.load(3), "MODEL is 3"),
-    (lambda m: unembed.load("gpt2", step=3), "only a run folder has checkpoints to choose from"),
-    (lambda m: unembed.load("mini-gpt", step=1.5), "step is 1.5; it must be a whole number"),
-    (lambda m: unembed.load("mini-gpt", step=-1), "step is -1; it must be a whole number"),
-    (lambda m: unembed.count(None), "MODEL is None"),
-    (lambda m: unembed.count(["gpt2"]), r"MODEL is \['gpt2'\]"),
-    (
-        lambda m: unembed.lens("runs/x", "to"),
-        r"lens: got the name 'runs/x', expected a model. Open it first: unembed.load\('runs/x'",
-    ),
-    (lambda m: unembed.lens(m, 5), "lens: text is 5, expected a text"),
-    (lambda m: unembed.lens(m, "to", top="3"), "lens: top is '3', expected a whole number"),
-    (
-        lambda m: unembed.lens(m, "to", statistics="top"),
-        r"statistics is the text 'top', expected a list of names. Write \['top'\]",
-    ),
-    (lambda m: unembed.train(b"to be", out="x"), "train: data is a bytes, expected paths of files or folders"),
-    (lambda m: unembed.train({"a": 1}, out="x"), "train: data is a dict, expected paths"),
-    (lambda m: unembed.train(["a.txt"], out=None), "train: out is None, expected the path of the run's folder"),
-    (lambda m: unembed.train("a.txt", out=""), "out is empty; name the folder"),
-]
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(("call", "message"), MISUSED, ids=lambda value: value if isinstance(value, str) else "")
-def test_misuse_is_answered_with_our_errors(model, call, message):
-    with pytest.raises(UsageError, match=message):
-        call(model)
-
-
 def test_the_folder_for_the_shared_matrix_is_there_without_an_import_of_its_own_and_loads_no_torch():
     code = "import sys, unembed; print(unembed.tying.__name__, 'torch' in sys.modules, 'tying' in dir(unembed))"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, check=True, text=True)

@@ -9,7 +9,7 @@ from unembed.errors import CheckpointError, SpecError, UsageError
 from unembed.model.check import from_plain, parse_json
 from unembed.model.presets import PRESETS, preset
 from unembed.model.spec import TransformerSpec
-from unembed.places import check_path, models_like, shown
+from unembed.places import check_path, models_like, refuse_like, shown
 
 
 def spec_of_model(model: str | Path, *, like: str | None = None) -> TransformerSpec:
@@ -29,8 +29,10 @@ def spec_of_model(model: str | Path, *, like: str | None = None) -> TransformerS
                 f"{file}: is a folder, expected the file that training writes. Was the run copied by hand?"
             )
         if file.is_file():
+            refuse_like(path, like)
             return _spec_of_run(file)
     if str(model) in PRESETS:
+        refuse_like(path, like)
         return preset(str(model)).spec
     if path.exists() and (found := _described(path, like)) is not None:
         return found

@@ -109,6 +109,15 @@ def _why_no_stat(path: Path, error: OSError) -> str | None:
     return f"cannot be looked at ({error.strerror or type(error).__name__})"
 
 
+def refuse_like(path: str | Path, like: str | None) -> None:
+    """Refuses the name of a preset for a MODEL that says itself what shape it has. Raises: UsageError."""
+    if like is not None:
+        raise UsageError(
+            f"{shown(path)}: says itself what shape it has; --like {like[:60]} is for a microGPT .bin, which does not. "
+            "Leave it out"
+        )
+
+
 def near_paths(path: str | Path, *, n: int = 2) -> list[str]:
     """Paths that exist and are like one that does not: its first part that is missing, replaced by names beside it."""
     path = Path(path)

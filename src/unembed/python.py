@@ -4,10 +4,10 @@ The command line calls the same pieces. The next file to read is recipes/start.p
 """
 
 from collections.abc import Sequence
-from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unembed.arguments import names_of, refuse_both, refuse_no_model, refuse_types
 from unembed.errors import InputError, UsageError
 from unembed.model.counts import Counts
 from unembed.results import Result
@@ -32,8 +32,9 @@ def load(
     """Opens any MODEL: a run or a checkpoint in it, a Hugging Face folder, a .gguf, .safetensors, .pt or .bin, or a preset.
 
     `step` chooses a run's checkpoint; `tokenizer` names a tokenizer's file; `like` the preset whose shape a microGPT .bin
-    has. `dtype` None widens half-precision files to float32, which is exact; "file" keeps the file's types; a torch.dtype
-    is taken. What was decided stands in `.load_report`. Raises: CheckpointError, UsageError, UnsafeError.
+    has. `dtype` None widens half-precision files to float32, which is exact; "file" keeps the file's types; float32,
+    float16, bfloat16 and float64 may be given as words or as torch's types. What was decided stands in `.load_report`.
+    Raises: CheckpointError, UsageError, UnsafeError.
     """
     from unembed.checkpoints import load as loading
 
@@ -56,7 +57,7 @@ def convert(
     """
     from unembed.checkpoints import convert as converting
 
-    if to not in converting.FORMATS:
+    if not isinstance(to, str) or to not in converting.FORMATS:
         raise UsageError(f"convert: to is {to!r}; it must be one of {', '.join(converting.FORMATS)}")
     return converting.convert(source, destination, to=to, dtype=dtype, tokenizer=tokenizer, like=like)
 
@@ -74,7 +75,8 @@ def verify_model(
     """
     from unembed.verify import subject_of, verify
 
-    return verify(subject_of(model, tokenizer=tokenizer, like=like), claims)
+    chosen = names_of("verify_model", "claims", claims)
+    return verify(subject_of(model, tokenizer=tokenizer, like=like), chosen)
 
 
 def train(
@@ -99,6 +101,8 @@ def train(
         raise UsageError(f"train: data is a {found}, expected paths of files or folders. Save the text to a file first")
     if not isinstance(out, str | Path):
         raise UsageError(f"train: out is {out!r}, expected the path of the run's folder")
+    if not isinstance(resume, bool):
+        raise UsageError(f"train: resume is {repr(resume)[:60]}, expected True or False; the run's folder is `out`")
     named = {name.replace("__", "."): value for name, value in settings.items()}
     return start.train(sources, recipe_name=recipe, out=out, resume=resume, settings=named)
 
@@ -131,7 +135,7 @@ def generate(
     sampling = Sampling(
         temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
     )
-    _refuse_both("generate", prompt, ids)
+    refuse_both("generate", prompt, ids)
     return continue_text(
         model,
         prompt,
@@ -208,7 +212,7 @@ def candidates(
     sampling = Sampling(
         temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
     )
-    _refuse_both("candidates", prompt, ids)
+    refuse_both("candidates", prompt, ids)
     writing = Writing(model, prompt, ids=ids, stops=stop)
     return look(
         model,
@@ -219,11 +223,6 @@ def candidates(
         seed=seed,
         past_context=check_past_context(past_context),
     )
-
-
-def _refuse_both(name: str, prompt: object, ids: object) -> None:
-    if ids is not None and prompt != "":
-        raise UsageError(f"{name}: give either a prompt or ids, not both")
 
 
 def lens(
@@ -241,12 +240,9 @@ def lens(
     Raises: InputError when a text is given and the model has no tokenizer; UsageError when neither or both are given, or
     a statistic is unknown; ShapeError when ids have no row in the table.
     """
-    _refuse_no_model("lens", model)
-    _refuse_types("lens", text=text, top=top)
-    if isinstance(statistics, str):
-        raise UsageError(
-            f"lens: statistics is the text {statistics!r}, expected a list of names. Write [{statistics!r}]"
-        )
+    refuse_no_model("lens", model)
+    refuse_types("lens", text=text, top=top)
+    chosen = names_of("lens", "statistics", statistics)
     from unembed.lenses.logit_lens import STATISTICS, logit_lens
     from unembed.tokenizers.base import with_start
 
@@ -263,8 +259,7 @@ def lens(
             raise UsageError(f"lens: the text {text!r} has no tokens; give at least one")
     assert ids is not None
     texts = None if tokenizer is None else [tokenizer.token_text(i) for i in range(tokenizer.vocab_size)]
-    chosen = STATISTICS if statistics is None else statistics
-    return logit_lens(model, ids, texts=texts, n_top=top, statistics=chosen)
+    return logit_lens(model, ids, texts=texts, n_top=top, statistics=chosen or STATISTICS)
 
 
 def count(model: str | Path) -> Counts:
@@ -279,38 +274,8 @@ def write_report(run: str | Path, out: str | Path | None = None, *, lang: str | 
     """Writes the report of a run as one HTML file (report.html in the run, unless `out` is given). Raises: RunError."""
     from unembed.report import write
 
+    if not isinstance(run, str | Path) or not str(run):
+        raise UsageError(f"write_report: run is {repr(run)[:60]}, expected the path of a run's folder")
+    if out is not None and not isinstance(out, str | Path):
+        raise UsageError(f"write_report: out is {repr(out)[:60]}, expected the path of the file to write")
     return write.write_report(run, out, lang=lang)
-
-
-def _refuse_no_model(what: str, model: object) -> None:
-    """Names the likeliest mistake: a path or a preset's name where the model itself is wanted."""
-    from torch import nn
-
-    if isinstance(model, str | Path):
-        name = repr(str(model))
-        raise UsageError(f"{what}: got the name {name}, expected a model. Open it first: unembed.load({name})")
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"{what}: got a {type(model).__name__}, expected a model. Open one with unembed.load")
-
-
-_TEXT, _WHOLE, _NUMBER = (str, "a text"), (Integral, "a whole number"), (Real, "a number")
-_KINDS: dict[str, tuple[type, str]] = {
-    "prompt": _TEXT,
-    "text": _TEXT,
-    "tokens": _WHOLE,
-    "top": _WHOLE,
-    "top_k": _WHOLE,
-    "seed": _WHOLE,
-    "temperature": _NUMBER,
-    "top_p": _NUMBER,
-    "min_p": _NUMBER,
-    "repetition_penalty": _NUMBER,
-}
-
-
-def _refuse_types(what: str, **given: object) -> None:
-    """Options of another type than they are read as; None stands for an option that was not given."""
-    for name, value in given.items():
-        kind, words = _KINDS[name]
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            raise UsageError(f"{what}: {name} is {repr(value)[:60]}, expected {words}")

@@ -22,9 +22,10 @@ from unembed.checkpoints.files import DISK, discard, explaining, write_file
 from unembed.checkpoints.load import CONFIG_KEY, CONVERTED_KEY, SPECIAL_IDS, TOKENIZER, find, open_found
 from unembed.checkpoints.run_folder import RunFolder
 from unembed.checkpoints.state import model_tensors
-from unembed.checkpoints.translate import Dtype, as_dtype
+from unembed.checkpoints.translate import Dtype, as_dtype, named_dtype
 from unembed.errors import CheckpointError, UsageError
 from unembed.model.transformer import Transformer
+from unembed.places import check_path
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.library import config_of as tokenizer_config
 from unembed.tokenizers.library import to_library
@@ -48,7 +49,7 @@ def convert(
     destination: str | Path,
     *,
     to: str = "hf",
-    dtype: Dtype = "file",
+    dtype: Dtype | str = "file",
     tokenizer: str | Path | None = None,
     like: str | None = None,
 ) -> Converted:
@@ -57,11 +58,11 @@ def convert(
     Raises: UsageError when something is there already; CheckpointError, SpecError when the format cannot say what the model
     is; ResourceError when the disk is full. Nothing is left at the destination then.
     """
-    place = free_place(destination)
+    place, kind = free_place(destination), named_dtype(dtype)
     found = find(source, like=like)
     model = open_found(found, tokenizer=tokenizer, dtype="file")
-    if dtype != "file":
-        narrow(model, dtype)
+    if kind != "file":
+        narrow(model, kind)
     prefers = None if found.source is None else found.source.family.name
     return write_model(model, place, to=to, source=str(source), prefers=prefers)
 
@@ -80,10 +81,13 @@ def narrow(model: Transformer, dtype: Dtype) -> None:
 
 
 def free_place(destination: str | Path) -> Path:
-    """The place to write at. Raises: UsageError when something is there already."""
+    """The place to write at. Raises: UsageError when something is there already, or nothing can ever be."""
+    if not isinstance(destination, str | Path) or not str(destination):
+        raise UsageError(f"the destination is {repr(destination)[:60]}, expected the path to write at")
     place = Path(destination)
-    if place.exists():
+    if os.path.lexists(place):
         raise UsageError(f"{place}: exists already; name a new place, nothing is overwritten")
+    check_path(place, UsageError)
     return place
 
 

@@ -15,18 +15,18 @@ from torch import Tensor
 from unembed.checkpoints import huggingface
 from unembed.checkpoints.gguf_model import open_gguf
 from unembed.checkpoints.native import MANIFEST, WEIGHTS, Checkpoint, open_checkpoint
-from unembed.checkpoints.other_files import open_bin, open_torch
+from unembed.checkpoints.other_files import MICROGPT, open_bin, open_torch
 from unembed.checkpoints.pickles import refuse_pickle, why_unsafe
 from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
 from unembed.checkpoints.start_ids import start_ids
-from unembed.checkpoints.translate import Dtype, Source, as_dtype, translate
+from unembed.checkpoints.translate import Dtype, Source, as_dtype, named_dtype, translate
 from unembed.errors import CheckpointError, DamageWarning, RunError, SpecError, UsageError
 from unembed.model.check import from_plain
 from unembed.model.init import Gpt2Init, build
 from unembed.model.presets import PRESETS, preset
 from unembed.model.spec import TransformerSpec
 from unembed.model.transformer import Transformer
-from unembed.places import check_path, models_like, shown
+from unembed.places import check_path, models_like, refuse_like, shown
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers import foreign
 
@@ -63,7 +63,7 @@ def load(
     step: int | None = None,
     tokenizer: str | Path | None = None,
     like: str | None = None,
-    dtype: Dtype = None,
+    dtype: Dtype | str = None,
 ) -> Transformer:
     """Opens a MODEL: a run folder (its newest complete checkpoint, or that of `step`), a checkpoint folder, a folder or file
     of another program, or a preset.
@@ -84,9 +84,12 @@ def find(model: str | Path, step: int | None = None, *, like: str | None = None)
         raise UsageError(f"MODEL is {model!r}; give a run folder, a checkpoint folder in it, or a preset's name")
     if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
         raise UsageError(f"step is {step!r}; it must be a whole number, 0 or more")
+    if like is not None and not isinstance(like, str):
+        raise UsageError(f"like is {repr(like)[:60]}, expected the name of a preset")
     path = Path(model)
     check_path(path, CheckpointError)
     if path.is_dir() and RunFolder.exists(path):
+        refuse_like(path, like)
         run = RunFolder.open(path)
         return Found(path, run=run, checkpoint=_checkpoint_of(run, step))
     if step is not None:
@@ -96,14 +99,19 @@ def find(model: str | Path, step: int | None = None, *, like: str | None = None)
     folder = path.parent if path.name == WEIGHTS and path.is_file() else path  # a checkpoint's own weights name it too
     above = folder.resolve().parent.parent  # resolved: "step-000100", named from inside, has no parents of its own
     if folder.is_dir() and RunFolder.exists(above):
+        refuse_like(path, like)
         return Found(folder, run=RunFolder.open(above), checkpoint=open_checkpoint(folder))
     if str(model) in PRESETS:
+        refuse_like(path, like)
         return Found(path, preset=str(model))
     raise CheckpointError(_why_no_model(path))
 
 
-def open_found(found: Found, *, tokenizer: str | Path | None = None, dtype: Dtype = None) -> Transformer:
+def open_found(found: Found, *, tokenizer: str | Path | None = None, dtype: Dtype | str = None) -> Transformer:
     """Builds the model of what was found. Raises: as `load`."""
+    dtype = named_dtype(dtype)
+    if tokenizer is not None and not isinstance(tokenizer, str | Path):
+        raise UsageError(f"tokenizer is {repr(tokenizer)[:60]}, expected the path of a tokenizer's file")
     if found.source is not None:
         return _foreign(found.source, found.path, tokenizer, dtype)
     if found.run is not None and found.checkpoint is not None:
@@ -120,7 +128,17 @@ def open_found(found: Found, *, tokenizer: str | Path | None = None, dtype: Dtyp
 
 
 def open_source(path: Path, like: str | None = None) -> Source | None:
-    """What another program left at a path, or None where nothing is, or something of our own. Raises: CheckpointError."""
+    """What another program left at a path, or None where nothing is, or something of our own.
+
+    Raises: CheckpointError; UsageError where `like` is given and the file says itself what shape it has.
+    """
+    source = _opened(path, like)
+    if source is not None and source.family.name != MICROGPT:
+        refuse_like(path, like)
+    return source
+
+
+def _opened(path: Path, like: str | None) -> Source | None:
     if path.is_dir() and (path / huggingface.CONFIG).is_file():
         return huggingface.open_folder(path)
     if path.is_file() and path.suffix == ".safetensors" and not (path.parent / MANIFEST).is_file():

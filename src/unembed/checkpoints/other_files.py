@@ -21,6 +21,8 @@ from unembed.model import counts
 from unembed.model.presets import PRESETS, preset
 from unembed.model.spec import Learned
 
+MICROGPT = microgpt_family.FAMILY.name
+
 
 def open_torch(path: Path) -> Source:
     """The source in a nanoGPT checkpoint. Raises: CheckpointError for another program's .pt; UnsafeError."""

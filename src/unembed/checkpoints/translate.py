@@ -18,7 +18,7 @@ from unembed.checkpoints.names import with_one_spelling
 from unembed.checkpoints.rules import to_ours
 from unembed.checkpoints.safetensors import clean_names
 from unembed.checkpoints.tie import TieDecision, decide_tie
-from unembed.errors import CheckpointError, SpecError
+from unembed.errors import CheckpointError, SpecError, UsageError
 from unembed.model import counts
 from unembed.model.check import check
 from unembed.model.spec import TransformerSpec, with_tying
@@ -220,6 +220,24 @@ def _types(source: Source) -> dict[str, int]:
     if types is None:
         types = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in source.tensors.items()}
     return dict(sorted(Counter(types.values()).items()))
+
+
+# What a model can compute in, and what its files can be written in.
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16", "float64")}
+
+
+def named_dtype(dtype: object) -> Dtype:
+    """A number type by its name, by torch's object, "file", or None. Raises: UsageError for types that no model is in."""
+    if dtype is None:
+        return None
+    if isinstance(dtype, str) and dtype == "file":
+        return "file"
+    if isinstance(dtype, str) and dtype in DTYPES:
+        return DTYPES[dtype]
+    if isinstance(dtype, torch.dtype) and dtype in DTYPES.values():
+        return dtype
+    given = repr(dtype)[:60]
+    raise UsageError(f"dtype is {given}; it must be {', '.join(DTYPES)}, or file for the types that the file has")
 
 
 def as_dtype(tensor: Tensor, dtype: Dtype) -> Tensor:

@@ -90,6 +90,8 @@ class Transformer(nn.Module):
         With a cache, `ids` are the tokens after those it holds. Raises: ShapeError when ids have no row in the
         table, or when learned positions end before the sequence does.
         """
+        if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+            raise ShapeError(f"model: ids are {_kind(ids)}, expected a tensor of whole numbers, [batch, pos]")
         if ids.ndim != 2 or (mask is not None and mask.shape != ids.shape):
             shape = "" if mask is None else f", mask of shape {list(mask.shape)}"
             raise ShapeError(
@@ -120,6 +122,10 @@ class Transformer(nn.Module):
 
         It takes any residual stream of this model, which is what the logit lens lives on. Raises: ShapeError.
         """
+        if not isinstance(resid, Tensor) or resid.ndim != 3 or not resid.is_floating_point():
+            raise ShapeError(
+                f"unembed: the stream is {_kind(resid)}, expected a tensor of numbers, [batch, pos, d_model]"
+            )
         if resid.shape[-1] != self.spec.embedding.d_model:
             raise ShapeError(
                 f"unembed: the stream is {resid.shape[-1]} wide, the table {self.spec.embedding.d_model}. "
@@ -185,6 +191,11 @@ class Transformer(nn.Module):
         end = cache.length + positions.shape[1]
         is_real = cache.is_real[:, :end] if cache.has_padding else None
         return Keys(positions, cache.positions[:, :end] if cache.has_padding else cache.positions[:1, :end], is_real)
+
+
+def _kind(value: object) -> str:
+    """What somebody gave where a tensor of another kind belongs."""
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else repr(value)[:60]
 
 
 def _scaling(attention: Attention) -> object:

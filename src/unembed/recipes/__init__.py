@@ -13,6 +13,8 @@ RECIPES: tuple[Recipe, ...] = (small.RECIPE, nanogpt_cpu.RECIPE, tour.RECIPE)
 def recipe(name: str) -> Recipe:
     """Finds a recipe by name. Raises: UsageError with the closest names."""
     by_name = {one.name: one for one in RECIPES}
+    if not isinstance(name, str):
+        raise UsageError(f"recipe is {repr(name)[:60]}, expected the name of one. There are: {', '.join(by_name)}")
     if name not in by_name:
         hint = did_you_mean(name, by_name, f"There are: {', '.join(by_name)}.", n=2)
         raise UsageError(f"no recipe is named {name!r}. {hint}")

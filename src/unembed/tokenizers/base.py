@@ -139,7 +139,7 @@ class StreamDecoder:
 def decode(tokenizer: Tokenizer, ids: Iterable[SupportsIndex], *, show_specials: bool = False) -> str:
     """Decodes by the rule that all tokenizers share: join each id's bytes, then read them as UTF-8 once."""
     stream = StreamDecoder(tokenizer, show_specials=show_specials)
-    return "".join([*(stream.feed(token_id) for token_id in ids), stream.finish()])
+    return "".join([*(stream.feed(token_id) for token_id in whole_ids(ids)), stream.finish()])
 
 
 def decode_after(tokenizer: Tokenizer, prompt_ids: Iterable[SupportsIndex], ids: Iterable[SupportsIndex]) -> str:
@@ -188,6 +188,8 @@ def check_text(text: str) -> bytes:
     Half a surrogate pair is no character: UTF-8, and so every file and every byte-level vocabulary, cannot hold it.
     Refusing it is the one result everywhere, in place of a "?" here, a loss there and a crash elsewhere.
     """
+    if not isinstance(text, str):
+        raise TokenizerError(f"text: is {repr(text)[:60]}, expected a text")
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -195,6 +197,14 @@ def check_text(text: str) -> bytes:
             f"text: character {error.start} is U+{ord(text[error.start]):04X}, half of a surrogate pair, which is no "
             "character and has no UTF-8 form. Remove it, or read the text again in its right encoding"
         ) from None
+
+
+def whole_ids(ids: Iterable[SupportsIndex]) -> list[int]:
+    """Gives ids as Python's whole numbers. Raises: TokenizerError for what is no list of whole numbers."""
+    try:
+        return [operator.index(token_id) for token_id in ids]
+    except TypeError:
+        raise TokenizerError(f"ids: are {repr(ids)[:60]}, expected a list of whole numbers") from None
 
 
 def check_id(tokenizer: Tokenizer, token_id: int) -> int:

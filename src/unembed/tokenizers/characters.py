@@ -4,7 +4,6 @@ The vocabulary is the distinct code points of a text in code-point order (as nan
 then the specials. Next: words.py, the other extreme.
 """
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
@@ -88,6 +87,7 @@ class CharacterTokenizer:
             return Encoding(tuple(self.encode_ids(text).tolist()), tuple((i, i + 1) for i in range(len(text))))
         ids: list[int] = []
         spans: list[tuple[int, int]] = []
+        base.check_text(text)
         for start, part, special in base.split_specials(text, self.specials):
             if special is not None:
                 ids.append(special)
@@ -108,7 +108,7 @@ class CharacterTokenizer:
     def _look_up(self, text: str, offset: int) -> Ids:
         try:
             code_points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
-        except UnicodeEncodeError:
+        except (UnicodeEncodeError, AttributeError):
             base.check_text(text)
             raise
         ids: Ids = self._id_of[np.minimum(code_points, len(self._id_of) - 1)]
@@ -125,14 +125,16 @@ class CharacterTokenizer:
 
     def decode(self, ids: Iterable[SupportsIndex], *, show_specials: bool = False) -> str:
         """Joins the characters of the ids. Raises: TokenizerError for an id outside the vocabulary."""
-        found = ids if isinstance(ids, np.ndarray) else np.fromiter(map(operator.index, ids), dtype=np.int64)
+        is_array = isinstance(ids, np.ndarray) and ids.dtype.kind in "iu"
+        found: Any = ids if is_array else np.array(base.whole_ids(ids), dtype=np.int64)
         outside = (found < 0) | (found >= self.vocab_size)
         if outside.any():
             base.check_id(self, int(found[outside.argmax()]))
         if self.end_id is not None and not show_specials:
             found = found[found != self.end_id]
         if (found < len(self._code_points)).all():
-            return self._code_points[found].tobytes().decode("utf-32-le")
+            text: str = self._code_points[found].tobytes().decode("utf-32-le")
+            return text
         return "".join([self.tokens[token_id] for token_id in found])
 
     def token_bytes(self, token_id: int, previous: int | None) -> bytes:

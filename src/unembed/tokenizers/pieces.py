@@ -6,7 +6,6 @@ once. Before it: proto.py, which reads the file. Next: files.py.
 """
 
 import base64
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
@@ -114,7 +113,7 @@ class PieceTokenizer:
             return base.decode(self, ids, show_specials=True)
         # Only the first piece stands in a place that changes its bytes, so a table of them is all there is to it.
         hidden = set(self.specials.values())
-        wanted = [token_id for token_id in map(operator.index, ids) if token_id not in hidden]
+        wanted = [token_id for token_id in base.whole_ids(ids) if token_id not in hidden]
         own = {token_id: self._own_bytes(base.check_id(self, token_id)) for token_id in set(wanted)}
         first = [self.token_bytes(token_id, None) for token_id in wanted[:1]]
         return b"".join([*first, *(own[token_id] for token_id in wanted[1:])]).decode("utf-8", "replace")

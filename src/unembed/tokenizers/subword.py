@@ -6,7 +6,6 @@ says about itself; training.py, which makes new ones; pieces.py for SentencePiec
 """
 
 import json
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, SupportsIndex
@@ -113,7 +112,7 @@ class SubwordTokenizer:
             return base.decode(self, ids, show_specials=show_specials)
         # Here a token's bytes are the same everywhere, so a table of them is all there is to it.
         hidden = set() if show_specials else self._marks
-        wanted = [token_id for token_id in map(operator.index, ids) if token_id not in hidden]
+        wanted = [token_id for token_id in base.whole_ids(ids) if token_id not in hidden]
         own = {token_id: self._own_bytes(base.check_id(self, token_id)) for token_id in set(wanted)}
         return b"".join([own[token_id] for token_id in wanted]).decode("utf-8", "replace")
 

@@ -1,0 +1,66 @@
+"""What a function of `import unembed` is given by mistake, answered in words instead of an error from deep inside.
+
+A type checker finds most of these before a program runs; a notebook has none. The next file to read is python.py, where
+the functions stand.
+"""
+
+from collections.abc import Sequence
+from numbers import Integral, Real
+from pathlib import Path
+
+from unembed.errors import UsageError
+
+
+def refuse_both(name: str, prompt: object, ids: object) -> None:
+    """A text and ids at once: which of them is meant cannot be told."""
+    if ids is not None and prompt != "":
+        raise UsageError(f"{name}: give either a prompt or ids, not both")
+
+
+def names_of(what: str, name: str, given: Sequence[str] | None) -> Sequence[str] | None:
+    """A list of names as it was given, None for all of them. Raises: UsageError for anything else, the empty list too."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        raise UsageError(f"{what}: {name} is the text {given!r}, expected a list of names. Write [{given!r}]")
+    if not isinstance(given, list | tuple) or not all(isinstance(one, str) for one in given):
+        raise UsageError(f"{what}: {name} is {repr(given)[:60]}, expected a list of names")
+    if not given:
+        raise UsageError(
+            f"{what}: {name} is empty, so there is nothing to do. Name at least one, or leave it out for all"
+        )
+    return given
+
+
+def refuse_no_model(what: str, model: object) -> None:
+    """Names the likeliest mistake: a path or a preset's name where the model itself is wanted."""
+    from torch import nn
+
+    if isinstance(model, str | Path):
+        name = repr(str(model))
+        raise UsageError(f"{what}: got the name {name}, expected a model. Open it first: unembed.load({name})")
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"{what}: got a {type(model).__name__}, expected a model. Open one with unembed.load")
+
+
+_TEXT, _WHOLE, _NUMBER = (str, "a text"), (Integral, "a whole number"), (Real, "a number")
+_KINDS: dict[str, tuple[type, str]] = {
+    "prompt": _TEXT,
+    "text": _TEXT,
+    "tokens": _WHOLE,
+    "top": _WHOLE,
+    "top_k": _WHOLE,
+    "seed": _WHOLE,
+    "temperature": _NUMBER,
+    "top_p": _NUMBER,
+    "min_p": _NUMBER,
+    "repetition_penalty": _NUMBER,
+}
+
+
+def refuse_types(what: str, **given: object) -> None:
+    """Options of another type than they are read as; None stands for an option that was not given."""
+    for name, value in given.items():
+        kind, words = _KINDS[name]
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise UsageError(f"{what}: {name} is {repr(value)[:60]}, expected {words}")
