@@ -15,7 +15,7 @@ from browser import Browser, require
 from oracles.hostile_strings import hostile_strings, unseen
 from unembed.catalogue import LANGUAGES
 from unembed.report import build
-from unembed.results import Result
+from unembed.results import Result, Table
 from unembed.views.inside import LENS_TOKENS
 
 HOSTILE = ("</script><b>x</b>", '"><b>x</b>', "' onload='alert(1)", "<img src=x onerror=alert(1)>", "\u202eabc", "a\nb")
@@ -143,6 +143,28 @@ def test_the_lens_of_a_report_is_cut_nowhere_on_a_wide_page(browser, folder, lan
     page = browser.open(path, width=1200)
     box = "document.querySelector('.sideways')"
     assert page.run(f"{box}.scrollWidth - {box}.clientWidth") <= 0
+    page.close()
+
+
+def test_a_wide_table_fits_on_paper(browser, folder):
+    """Paper does not scroll: seven columns with long heads stay within an A4 page's 680 pixels."""
+    names = (
+        "Times to be guessed",
+        "Norm, looked up",
+        "Norm, scored with",
+        "Share of looking up",
+        "Cosine",
+        "Times read",
+    )
+    columns = {"Token": ["yesterday"], **{name: [0.123] for name in names}}
+    sections = [("mine", Result(name="mine", tables={"mine": Table(columns=columns)}))]
+    path = folder / "paper.html"
+    path.write_text(build(title="t", sections=sections, lang="en", facts={}, command="c"), encoding="utf-8")
+    page = browser.open(path, width=680)
+    wider = "document.querySelector('table').getBoundingClientRect().right > document.body.clientWidth"
+    assert page.run(wider)
+    page.call("Emulation.setEmulatedMedia", media="print")
+    page.until(f"!({wider})")
     page.close()
 
 

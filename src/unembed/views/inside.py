@@ -58,6 +58,9 @@ def _common_tokens(run: RunView, n: int) -> list[int]:
     counts = np.bincount(run.shards.train.ids[:COUNTED_IDS], minlength=n)[:n]
     specials = set(run.tokenizer.specials.values())
     read = [i for i in np.argsort(-counts, kind="stable").tolist() if counts[i] and i not in specials]
+    # a mark such as "." moves far, but has no meaning that its neighbours could share
+    lettered = [i for i in read if any(letter.isalnum() for letter in run.token_texts[i])]
+    read = lettered if len(lettered) >= N_FOCUS else read
     common = read[: max(N_FOCUS, len(read) // 2)]
     moved = (run.model().embed.table - run.model(0).embed.table).detach().norm(dim=-1)
     return sorted(common, key=lambda i: -float(moved[i]))[:N_FOCUS]
