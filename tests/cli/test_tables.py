@@ -116,3 +116,10 @@ def test_every_command_that_prints_a_result_takes_lang_quiet_and_format():
         options = {option for one in main.cli.get_command(click.Context(main.cli), name).params for option in one.opts}
         assert {"--lang", "--quiet"} <= options, name
         assert "--format" in options or name == "completion"
+
+
+def test_a_long_name_below_a_mapping_keeps_its_distance_from_its_value():
+    name = "scale_attn_by_inverse_layer_idx"
+    lines = shown(Result(name="t", values={"config": {name: False, "n": 1}}), "en")
+    assert lines[1] == f"  {name} no"
+    assert lines[2].index("1") == lines[1].index("no", len(name))

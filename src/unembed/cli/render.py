@@ -66,7 +66,8 @@ def _lang(command: Callable[..., Any], *, exposes: bool) -> Callable[..., Any]:
         type=click.Choice(LANGUAGES),
         callback=_note_lang,
         expose_value=exposes,
-        help="Language for people (else from LANG).",
+        help="Language of the labels and numbers in result tables, and of the report (else from LANG); help, errors and "
+        "data stay English.",
     )(command)
 
 

@@ -85,6 +85,11 @@ def _label(kind: str, name: str, words: Words) -> str:
     return visible(name if words.lang == "en" else words.name(kind, name))
 
 
+def _chosen(name: str, value: Any, words: Words) -> Any:
+    """The catalogue's word for one of a few values, such as `proved`, in other languages than English."""
+    return words.find(f"choice.{name}.{value}") or value if isinstance(value, str) and words.lang != "en" else value
+
+
 class _Shown:
     """One value under its name: in the same line, or, for mappings and texts of several lines, in lines below it."""
 
@@ -104,12 +109,13 @@ class _Shown:
             return _Shown(label, f"{' x '.join(map(str, _shape(plain)))} numbers")
         if isinstance(plain, str) and "\n" in plain:
             return _Shown(label, None, [("", visible(line)) for line in plain.split("\n")])
-        return _Shown(label, cell(plain, words))
+        return _Shown(label, cell(_chosen(name, plain, words), words))
 
     def lines(self, at: int) -> list[str]:
         if self.cell is not None:
             return [f"{_padded(self.name, at)}{self.cell}"]
-        inner = at - 2
+        # a name that is longer than the column still keeps its distance from its value
+        inner = max([at - 2, *(columns(key) + 1 for key, _ in self.below)])
         return [self.name, *(f"  {_padded(key, inner) if key else ''}{text}" for key, text in self.below)]
 
 
@@ -123,7 +129,7 @@ def _shape(value: Any) -> list[int]:
 
 def _aligned(name: str, table: Table, words: Words, width: int | None, bold: Bold) -> list[str]:
     heads = [_head(name, column, table, words) for column in table.columns]
-    rows = [[cell(value, words) for value in row.values()] for row in table.rows()]
+    rows = [[cell(_chosen(column, value, words), words) for column, value in row.items()] for row in table.rows()]
     widths = [max(map(columns, column)) for column in zip(heads, *rows, strict=True)]
     widths = widths if width is None else _narrowed(widths, width)
     lines = [

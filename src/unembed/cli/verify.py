@@ -1,5 +1,7 @@
 """`unembed verify`: what is claimed of every model, proved on the user's own."""
 
+import sys
+
 import click
 
 from unembed.cli.models import model_options
@@ -33,7 +35,8 @@ def command(
     from unembed.verify.claim import Claim
 
     def tell(claim: Claim) -> None:
-        if output_format == "table":
+        # the table on stdout has every claim: only who waits before a terminal is told of each as it comes
+        if output_format == "table" and sys.stderr.isatty() and not sys.stdout.isatty():
             say(f"{claim.status:<8} {claim.name}", quiet=quiet)
 
     claims = verify(subject_of(model, tokenizer=tokenizer, like=like), names or None, tell)
