@@ -46,7 +46,7 @@ def family_for(spec: TransformerSpec, *, prefers: str | None = None) -> Family:
     raise SpecError(
         "export: no family of transformers describes this model exactly: "
         + "; ".join(f"{name}: {reason}" for name, reason in list(why.items())[:4])
-        + ". Keep it in the native format, or train a preset of one of these shapes."
+        + ". Keep it as a run; for a run that goes out as a GPT-2, train with --recipe nanogpt-cpu."
     )
 
 
