@@ -284,7 +284,9 @@ def test_run_killed_before_its_data_was_ready_reads_it_again(text, straight, cop
 
 def test_run_killed_before_its_data_was_ready_needs_the_same_data(text, copied, tmp_path):
     unready(copied)
-    with pytest.raises(RunError, match=r"is gone, and with it the run's data. Put it back, or name the same files again"):
+    with pytest.raises(
+        RunError, match=r"is gone, and with it the run's data. Put it back, or name the same files again"
+    ):
         train([], recipe_name="nanogpt-cpu", out=copied, settings=SETTINGS, resume=True)
     other = tmp_path / "other.txt"
     other.write_text("abc" * 500)
