@@ -11,6 +11,8 @@ from unembed.errors import UsageError
 
 _PER_CORE = 4
 
+DEVICES = ("cpu", "cuda", "mps")
+
 
 def choose_device(name: str | None) -> str:
     """The device to run on: the one that was named, otherwise an accelerator if torch has one, otherwise the CPU.
@@ -22,6 +24,8 @@ def choose_device(name: str | None) -> str:
     if name is None or name == "auto":
         found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         return "cpu" if found is None else found.type
+    if name.partition(":")[0] not in DEVICES:
+        raise UsageError(f"device {name[:60]!r} is none of {', '.join(DEVICES)}. Try --device cpu")
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:

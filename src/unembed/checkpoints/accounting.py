@@ -38,8 +38,11 @@ class ConfigReader:
     is accepted for: key, values, reason.
     """
 
-    def __init__(self, config: Mapping[str, Any], *, family: str, where: str, prefix: str = "") -> None:
+    def __init__(
+        self, config: Mapping[str, Any], *, family: str, where: str, prefix: str = "", file: str | None = None
+    ) -> None:
         self.family = family
+        self.file = file or f"{family}.py"
         self.where = where
         self._config = config
         self._prefix = prefix
@@ -127,7 +130,9 @@ class ConfigReader:
             return None
         if not isinstance(value, dict):
             raise self.error(f"{self._prefix}{key} is {_short(value)}, expected an object")
-        inner = ConfigReader(value, family=self.family, where=self.where, prefix=f"{self._prefix}{key}.")
+        inner = ConfigReader(
+            value, family=self.family, where=self.where, prefix=f"{self._prefix}{key}.", file=self.file
+        )
         self._groups.append(inner)
         return inner
 
@@ -161,7 +166,7 @@ class ConfigReader:
         if left := self._left():
             raise self.error(
                 f"{len(left)} config {'key has' if len(left) == 1 else 'keys have'} no meaning here: {listed(left)}. Each may "
-                f"change the model. Map it in families/{self.family}.py, or excuse it there with a reason."
+                f"change the model. Map it in families/{self.file}, or excuse it there with a reason."
             )
         return [*self._excused, *(excused for group in self._groups for excused in group.finish())]
 

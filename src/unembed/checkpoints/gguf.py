@@ -33,6 +33,19 @@ _TENSOR_COST = 1024
 _MAX_DIMENSIONS = 4
 
 
+def is_gguf(path: Path) -> bool:
+    """Whether a file is named as a GGUF file or begins as one."""
+    if not path.is_file():
+        return False
+    if path.suffix == ".gguf":
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror or type(error).__name__}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
     """What a file says of one tensor, found to be true: shape in PyTorch's order, bytes [offset, offset + nbytes)."""

@@ -4,6 +4,7 @@ Only names that the index gives are opened, and only inside the folder. Weights 
 pytorch_model.bin goes through PyTorch's weights-only reader. The next file to read is translate.py.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from unembed.checkpoints.safetensors import read_tensors, short
 from unembed.checkpoints.torch_files import read_torch
 from unembed.checkpoints.translate import Source
 from unembed.errors import CheckpointError, did_you_mean
+from unembed.places import check_path
 
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -33,8 +35,10 @@ def open_folder(folder: Path) -> Source:
 
 def open_file(file: Path) -> Source:
     """The source of one file of weights, with the config.json beside it. Raises: CheckpointError."""
+    if file.stat().st_size == 0:
+        raise CheckpointError(f"{file}: is empty (0 bytes). Copy or download it again.")
     config = file.parent / CONFIG
-    if not config.is_file():
+    if not os.path.lexists(config):
         raise CheckpointError(
             f"{file}: holds numbers and no description; expected {CONFIG} beside it. Copy the model's {CONFIG} there."
         )
@@ -44,6 +48,11 @@ def open_file(file: Path) -> Source:
 
 def read_config(path: Path) -> dict[str, Any]:
     """The object in a config.json. Raises: CheckpointError."""
+    check_path(path, CheckpointError)
+    if path.is_dir():
+        raise CheckpointError(
+            f"{path}: is a folder, expected the file that describes the model. Copy or download it again."
+        )
     return read_json_object(path, _CONFIG_LIMIT_BYTES)
 
 
@@ -51,6 +60,8 @@ def family_of(config: dict[str, Any], path: Path) -> Family:
     """The family that a config's `model_type` names. Raises: CheckpointError listing those that are known."""
     kind = config.get("model_type")
     known = {name: family for family in FAMILIES for name in family.model_types}
+    if kind is not None and not isinstance(kind, str):
+        raise CheckpointError(f"{path}: model_type is {repr(kind)[:60]}, expected a word, such as gpt2")
     if not isinstance(kind, str) or kind not in known:
         if isinstance(kind, str) and "text_config" in config:
             text = config["text_config"].get("model_type") if isinstance(config["text_config"], dict) else None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from unembed.checkpoints import huggingface
-from unembed.checkpoints.gguf import read_gguf
+from unembed.checkpoints.gguf import is_gguf, read_gguf
 from unembed.checkpoints.gguf_model import tokenizer_of
 from unembed.checkpoints.load import TOKENIZER, find, open_source
 from unembed.checkpoints.native import WEIGHTS, why_incomplete
@@ -57,14 +57,14 @@ def inspect(model: str | Path, like: str | None = None) -> Inspected:
         return _run(path, problems)
     if path.is_dir() and (path / huggingface.CONFIG).is_file():
         return _folder(path, problems)
+    if is_gguf(path):
+        return _gguf(path, problems)
     if path.is_file() and path.suffix == ".safetensors":
         tensors = _header(path, problems)
         config = path.parent / huggingface.CONFIG
         read = (_tried(problems, lambda: huggingface.read_config(config)) or {}) if config.is_file() else {}
         _account(path, problems)
         return Inspected("safetensors", tensors, read, _tokenizer(path.parent, problems), problems)
-    if path.is_file() and path.suffix == ".gguf":
-        return _gguf(path, problems)
     source = _tried(problems, lambda: find(path, like=like).source)
     if source is None:
         return Inspected("unknown", [], {}, None, problems)

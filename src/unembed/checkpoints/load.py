@@ -5,6 +5,7 @@ memory and take over the mapped file, so a model is never held twice. The next f
 of other programs, or training/loop.py for how a run's come to be.
 """
 
+import os
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from unembed.checkpoints import huggingface
+from unembed.checkpoints.gguf import is_gguf
 from unembed.checkpoints.gguf_model import open_gguf
 from unembed.checkpoints.native import MANIFEST, WEIGHTS, Checkpoint, open_checkpoint
 from unembed.checkpoints.other_files import MICROGPT, open_bin, open_torch
@@ -139,12 +141,12 @@ def open_source(path: Path, like: str | None = None) -> Source | None:
 
 
 def _opened(path: Path, like: str | None) -> Source | None:
-    if path.is_dir() and (path / huggingface.CONFIG).is_file():
+    if path.is_dir() and os.path.lexists(path / huggingface.CONFIG):
         return huggingface.open_folder(path)
+    if is_gguf(path):  # by its first bytes, whatever its name: no other kind of file begins so
+        return open_gguf(path)
     if path.is_file() and path.suffix == ".safetensors" and not (path.parent / MANIFEST).is_file():
         return huggingface.open_file(path)
-    if path.is_file() and path.suffix == ".gguf":
-        return open_gguf(path)
     if path.is_file() and path.suffix == ".bin" and why_unsafe(path) is None:
         return open_bin(path, like)
     if path.is_file() and path.suffix in (".pt", ".pth", ".ckpt", ".bin"):

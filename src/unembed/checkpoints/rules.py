@@ -166,13 +166,15 @@ def to_ours(
     *,
     family: str,
     where: str,
+    file: str | None = None,
     ignored: Sequence[Ignored] = (),
     duplicates: Sequence[Duplicate] = (),
     passed_over: Sequence[str] = (),
 ) -> tuple[dict[str, Tensor], list[Excused]]:
     """Translates a file's tensors into ours, using each once. `shapes` are those that the spec implies.
 
-    `passed_over` names surplus tensors that the caller wants left out. Gives ours by name, and what was excused.
+    `file` is that of the family where it has another name; `passed_over` names surplus tensors that the caller wants left
+    out. Gives ours by name, and what was excused.
     Raises: CheckpointError listing what is missing, left over or of another shape, or a name of `passed_over` that is no
     surplus tensor.
     """
@@ -183,8 +185,9 @@ def to_ours(
     repeated = _check_duplicates(duplicates, stored, left, family, where)
     excused = [*repeated, *_excuse(left, ignored), *_pass_over(left, passed_over, stored, f"{where}: {family}")]
     missing = [rule.theirs for rule in used if rule.theirs not in stored]
+    file = file or f"{family}.py"
     if missing or left:
-        raise CheckpointError(f"{where}: {family}: {_unaccounted(missing, list(left), stored, family)}")
+        raise CheckpointError(f"{where}: {family}: {_unaccounted(missing, list(left), stored, file)}")
     made: dict[str, Tensor] = {}
     for rule in used:
         tensor, wanted = stored[rule.theirs], [shapes[name] for name in rule.ours]
@@ -249,7 +252,7 @@ def _pass_over(left: dict[str, None], names: Sequence[str], stored: Mapping[str,
     return [Excused(name, "ignored because the caller said so") for name in names]
 
 
-def _unaccounted(missing: list[str], left: list[str], stored: Mapping[str, Tensor], family: str) -> str:
+def _unaccounted(missing: list[str], left: list[str], stored: Mapping[str, Tensor], file: str) -> str:
     problems = []
     if missing:
         problems.append(
@@ -260,7 +263,7 @@ def _unaccounted(missing: list[str], left: list[str], stored: Mapping[str, Tenso
         names = [f"{short(name)} {str(stored[name].dtype)[6:]}{list(stored[name].shape)}" for name in left]
         problems.append(
             f"{len(left)} source {'tensor has' if len(left) == 1 else 'tensors have'} no rule: {listed(names)}. Map "
-            f"{'it' if len(left) == 1 else 'them'} in families/{family}.py, list under IGNORED with a reason, or have "
+            f"{'it' if len(left) == 1 else 'them'} in families/{file}, list under IGNORED with a reason, or have "
             f"{'it' if len(left) == 1 else 'them'} ignored by name."
         )
     return "\n".join(problems)

@@ -113,7 +113,7 @@ class Accounted(NamedTuple):
 def account(source: Source) -> Accounted:
     """The spec of a source with an untied head: every key of its config has a meaning. Raises: CheckpointError."""
     family = source.family
-    config = ConfigReader(source.config, family=family.name, where=source.where)
+    config = ConfigReader(source.config, family=family.name, where=source.where, file=family.file)
     flag = config.flag(TIE_KEY, None)
     untied = read_spec(family, config)
     excused = config.finish()
@@ -165,6 +165,7 @@ def assemble(source: Source, described: Described, *, dtype: Dtype = None, ignor
         tensors,
         family=family.name,
         where=source.where,
+        file=family.file,
         ignored=family.ignored,
         duplicates=family.duplicates,
         passed_over=ignore,

@@ -3,7 +3,6 @@
 One line break at the end belongs to the shell that wrote it (`echo`), not to the prompt; `printf` ends without one.
 """
 
-import json
 import sys
 from typing import Any
 
@@ -40,10 +39,11 @@ def read_prompts(source: str, first_seed: int) -> list[tuple[str, int]]:
 
 
 def _from_json(line: str, where: str) -> tuple[str, int | None]:
+    from unembed.checkpoints import strict_json
     from unembed.generation.checks import check_seed
 
     try:
-        values: Any = json.loads(line)
+        values: Any = strict_json.decode(line.encode())  # which refuses a key given twice
     except ValueError as error:
         raise InputError(f'{where}: not JSON ({error}); expected {{"prompt": "To be", "seed": 3}}') from None
     if not isinstance(values, dict) or not isinstance(values.get("prompt"), str):

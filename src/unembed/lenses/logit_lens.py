@@ -47,6 +47,7 @@ def logit_lens(
     `layers`, `tokens`, and `identity_error`, the largest difference between the last layer's reading and the model's
     logits. Table `top`: the n_top best ids of a layer and position with texts and probabilities, a row each. Table
     `lens`: all of it in one row a layer and position, for the picture. Several sequences have a column `batch`.
+    A note says where a sequence is longer than the context that the model was trained with.
     Raises: UsageError for an unknown statistic or ids that are no sequence; ShapeError for ids without a row.
     """
     _check(statistics, n_top)
@@ -55,6 +56,7 @@ def logit_lens(
     batch = (batch[None] if is_single else batch).to(model.embed.table.device)
     vocab_size = model.spec.embedding.vocab_size
     n_known = vocab_size if texts is None else min(len(texts), vocab_size)
+    is_long = batch.shape[1] > model.spec.context_length
     streams = _streams(model, batch)
     found = _read(model, streams, _targets(model, batch, n_known), n_known, min(n_top, n_known), statistics)
     values: dict[str, Any] = {
@@ -72,7 +74,7 @@ def logit_lens(
         name="lens",
         tables=tables,
         values=values,
-        notes=("lens_is_a_clue",),
+        notes=("lens_is_a_clue", *(["text_is_longer_than_the_context"] if is_long else [])),
         pictures=pictures(tables["lens"], batch.shape[0]),
     )
 

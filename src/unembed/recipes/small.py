@@ -49,8 +49,7 @@ def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) 
     own = {key: value for key, value in settings.items() if key != "minutes"}
     fixed = _fixed(settings)
     minutes = settings.get("minutes", DEFAULT_MINUTES)
-    if not isinstance(minutes, int | float) or isinstance(minutes, bool) or not 0 < minutes <= MOST_MINUTES:
-        raise UsageError(f"setting minutes is {minutes!r}; it must be a number above 0, at most {MOST_MINUTES:,}")
+    check_minutes(minutes)
     survey = Survey.of(TextReader(list(data), reading))
     tokenizer, why_tokenizer = _tokenizer(survey)
     n_tokens = max(1, int(survey.report.n_bytes / _bytes_per_token(survey, tokenizer)))
@@ -142,6 +141,12 @@ def _why_size(choice: Choice) -> str:
         f"model: {spec.n_layers} layers, {spec.embedding.d_model} wide, {parameters:,} parameters, context "
         f"{spec.context_length}: {why}"
     )
+
+
+def check_minutes(minutes: object) -> None:
+    """Refuses what is no budget, nan too. Raises: UsageError."""
+    if not isinstance(minutes, int | float) or isinstance(minutes, bool) or not 0 < minutes <= MOST_MINUTES:
+        raise UsageError(f"setting minutes is {minutes!r}; it must be a number above 0, at most {MOST_MINUTES:,}")
 
 
 def _why_steps(choice: Choice, minutes: float) -> str:

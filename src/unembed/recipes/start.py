@@ -31,6 +31,7 @@ from unembed.recipes import recipe
 from unembed.recipes.base import Prepared
 from unembed.recipes.outcome import Outcome, outcome, plan, verdict
 from unembed.recipes.refusals import refuse_absent, refuse_converted
+from unembed.recipes.small import check_minutes
 from unembed.recipes.threads import Threads, choose_threads
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.base import Tokenizer
@@ -229,6 +230,9 @@ def _take_up(out: Path, settings: Mapping[str, Any], reading: Reading | None, sa
     if asked not in (Reading(), _reading_of_run(run)):
         say("the text was read when the run began; column, newlines and invalid_bytes stay as they were")
     begun_with = run.description.get(SETTINGS_KEY, {})
+    if "minutes" in settings and settings["minutes"] != begun_with.get("minutes"):
+        check_minutes(settings["minutes"])
+        raise UsageError(f"{out}: minutes can only be given when a run begins. Give --steps to go on longer")
     # the same command again says nothing new, and some of its settings (the tour's language) only a recipe knows
     changed = with_settings(saved, {k: v for k, v in settings.items() if k not in begun_with or begun_with[k] != v})
     if changed.model != saved.model or changed.seed != saved.seed or changed.init != saved.init:

@@ -97,6 +97,11 @@ class Family(NamedTuple):
     renamed: tuple[Renamed, ...] = ()
     tie_rule: str = "the config"
 
+    @property
+    def file(self) -> str:
+        """The file that a missing key or tensor is to be written into."""
+        return f"{self.read.__module__.rpartition('.')[2]}.py"
+
 
 def read_spec(family: Family, config: ConfigReader) -> TransformerSpec:
     """The spec of a config, with the keys settled that any config.json may have. The account is not closed yet.
