@@ -59,6 +59,16 @@ def why_unusable(path: str | Path) -> str | None:
     return None
 
 
+def refuse_special(path: str | Path, kind: type[UnembedError]) -> None:
+    """Returns if opening what stands there cannot hang, as a pipe, a socket or a device would. Raises: `kind`."""
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError):
+        return  # opening it says why
+    if any(is_one(mode) for is_one, _ in _NOT_REGULAR):
+        raise kind(f"{shown(path)}: {why_unusable(path)}")
+
+
 def check_output(path: str | Path, kind: type[UnembedError], *, is_folder: bool = False) -> None:
     """Returns if a file (or folder) can be made or replaced there, so that hours of work do not end at a wrong name.
 

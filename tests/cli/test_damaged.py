@@ -1,6 +1,7 @@
 """A damaged run is never taken for a sound one: every reader says what is damaged, also when it is to be quiet."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -84,3 +85,48 @@ def test_a_wrong_letter_in_the_settings_is_no_fault_of_ours(own):
     done = run("verify", own, "--claim", "exact resume", "--format", "json")
     assert done.code == 3
     assert "holds no configuration of this version of unembed" in done.json["claims"][0]["detail"]
+
+
+def edited(own):
+    description = json.loads((own / "run.json").read_text())
+    description["config"]["training"]["steps"] = -1
+    (own / "run.json").write_text(json.dumps(description))
+
+
+DAMAGES = {
+    "data/train.bin": lambda own: flip(own / "data" / "train.bin"),
+    "data/manifest.json": lambda own: flip(own / "data" / "manifest.json", 0),
+    "metrics.jsonl: line 1": lambda own: flip(own / "metrics.jsonl", 0),
+    "metrics.jsonl: is gone": lambda own: (own / "metrics.jsonl").unlink(),
+    "run.json holds no configuration": edited,
+}
+
+
+@pytest.mark.parametrize("told", DAMAGES)
+def test_inspect_tells_what_is_wrong_beside_the_checkpoints(own, told):
+    DAMAGES[told](own)
+    done = run("inspect", own, "--format", "json")
+    assert done.code == 3
+    assert [problem for problem in done.json["problems"] if told in problem], done.json["problems"]
+
+
+def test_inspect_finds_nothing_wrong_with_a_sound_run(own):
+    done = run("inspect", own, "--format", "json")
+    assert (done.code, done.json["problems"]) == (0, [])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+@pytest.mark.parametrize("name", [f"checkpoints/{NEWEST}/model.safetensors", "data/manifest.json", "metrics.jsonl"])
+def test_a_pipe_in_a_run_is_refused_and_not_waited_for(own, name):
+    (own / name).unlink()
+    os.mkfifo(own / name)
+    done = run("inspect", own, "--format", "json")
+    assert done.code == 3
+    assert "is no regular file but a pipe" in "".join(done.json["problems"])
+
+
+def test_a_resume_without_the_log_says_that_the_history_is_gone(own):
+    (own / "metrics.jsonl").unlink()
+    done = run("train", "--out", own, "--resume", "--steps", "7")
+    assert done.code == 0, done
+    assert "metrics.jsonl: is gone, and with it what was measured up to step 6" in done.err

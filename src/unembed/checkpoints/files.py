@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from unembed.errors import CheckpointError, ResourceError, RunError, UnembedError
+from unembed.places import refuse_special
 
 # What a full disk, a quota, and a limit on a process's file size answer.
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -225,6 +226,7 @@ def read_bounded(path: Path, limit_bytes: int, *, kind: type[UnembedError] = Che
 
     Raises: `kind`, naming the file and the limit.
     """
+    refuse_special(path, kind)
     try:
         with path.open("rb") as file:
             data = file.read(limit_bytes + 1)

@@ -13,6 +13,7 @@ from typing import Any
 
 from unembed.checkpoints.files import DISK, FileLayer, explaining, replace_file
 from unembed.errors import RunError
+from unembed.places import refuse_special
 from unembed.results import to_json_value
 
 NAME = "metrics.jsonl"
@@ -95,6 +96,7 @@ class MetricsLog:
         self._has_clean_end = True
 
     def _read(self) -> bytes:
+        refuse_special(self.path, RunError)
         try:
             return self.path.read_bytes()
         except OSError as error:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from unembed.checkpoints.pickles import refuse_pickle
 from unembed.errors import CheckpointError
+from unembed.places import refuse_special
 
 T = TypeVar("T")
 
@@ -105,6 +106,7 @@ def read_promises(path: Path, *, limit_bytes: int = HEADER_LIMIT_BYTES) -> Heade
 
 
 def _read_promises(path: Path, limit_bytes: int) -> tuple[dict[str, TensorInfo], dict[str, str], int, int]:
+    refuse_special(path, CheckpointError)
     refuse_pickle(path)
     try:
         size = path.stat().st_size

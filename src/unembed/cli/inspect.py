@@ -25,8 +25,11 @@ def command(model: str, like: str | None, output_format: str, quiet: bool) -> No
     """
     from unembed.checkpoints.inspect import inspect
     from unembed.results import Result, Table
+    from unembed.training.run_parts import problems_of_run
 
     found = inspect(model, like)
+    if found.format == "run":
+        found.problems.extend(why for why in problems_of_run(model) if why not in found.problems)
     rows = {
         "name": [tensor.name for tensor in found.tensors],
         "dtype": [tensor.dtype for tensor in found.tensors],

@@ -23,6 +23,7 @@ from jaxtyping import Integer
 
 from unembed.corpora.windows import TokenSplit
 from unembed.errors import CorpusError
+from unembed.places import refuse_special
 
 MANIFEST = "manifest.json"
 
@@ -65,6 +66,7 @@ class TokenShards:
         """
         folder = Path(folder)
         source = folder / MANIFEST
+        refuse_special(source, CorpusError)
         try:
             manifest = msgspec.json.decode(source.read_bytes(), type=Manifest)
         except (FileNotFoundError, NotADirectoryError):

@@ -37,6 +37,7 @@ from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.base import Tokenizer
 from unembed.training.config import RunConfig, config_of, with_settings
 from unembed.training.loop import Trainer
+from unembed.training.run_parts import lost_history
 from unembed.training.samples import Sampler
 from unembed.training.tensorboard import EventWriter, require_tensorboard
 from unembed.training.watching import Observer
@@ -281,6 +282,8 @@ def _restore(run: RunFolder, trainer: Trainer, say: Say) -> None:
         trainer.resume(checkpoint.weights(), checkpoint.optimizer(), state, where)
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"{where}/state.json: lacks what a run goes on with ({error}); was it edited?") from error
+    if why := lost_history(run, checkpoint.step):
+        say(why)
     run.truncate_logs(checkpoint.step)
     is_done = trainer.is_finished
     say(f"the run is finished at step {checkpoint.step}" if is_done else f"going on after step {checkpoint.step}")
