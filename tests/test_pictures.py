@@ -12,7 +12,7 @@ from unembed import catalogue
 from unembed.catalogue import LANGUAGES
 from unembed.pictures import MOST_ROWS, PALETTES, caption, draw, panels, rows_drawn, theme, to_svg
 from unembed.pictures.names import LINE, PLOT, _box, _pixels, _width, sides
-from unembed.pictures.rows import select
+from unembed.pictures.rows import drawable, select
 from unembed.pictures.theme import contrast, ink_on, mix, strong_from
 from unembed.results import Picture, Table
 
@@ -256,3 +256,12 @@ def test_themes_differ_in_colours_only():
 
     assert shape(theme("light", "en")) == shape(theme("dark", "en"))
     assert theme("light", "en")["background"] == "transparent"
+
+
+def test_absent_values_among_numbers_are_no_words_on_a_scale():
+    table = Table(columns={"share": [0.25, None, 0.5], "name": ["a", None, "b"]})
+    rows = drawable(table, ["share", "name"], catalogue.load("en"))
+    assert [row["share"] for row in rows] == [0.25, None, 0.5]
+    assert isinstance(rows[1]["name"], str)
+    picture = Picture(key="share_by_frequency", kind="bars", table="t", x="share", y="name")
+    assert draw(picture, {"t": table}, lang="en")

@@ -6,7 +6,7 @@ Before it: theme.py. The next file to read is draw.py.
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -97,17 +97,21 @@ def select(picture: Picture, tables: Tables, panel: object = None) -> Table:
 
 
 def drawable(table: Table, columns: list[str], words: Words) -> list[dict[str, Any]]:
-    """The rows as a drawing library takes them: finite numbers stay numbers, others are None, all else is words."""
+    """The rows as a drawing library takes them: finite numbers stay numbers, others are None, all else is words.
+
+    An absent value among numbers is None too: a word there would stand on a scale.
+    """
     plain = {name: [_drawable(name, value, words) for value in table[name]] for name in columns}
+    for name in columns:
+        if any(_is_number(value) for value in map(to_plain, table[name])):
+            plain[name] = [value if _is_number(value) else None for value in plain[name]]
     return [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
 
 
 def is_number(table: Table, column: str) -> bool:
     """Whether a column holds numbers and nothing else, so that it can lie on a scale."""
     values = table[column]
-    return (
-        all(isinstance(v, int | float) and not isinstance(v, bool) for v in map(to_plain, values)) and len(values) > 0
-    )
+    return all(map(_is_number, map(to_plain, values))) and len(values) > 0
 
 
 def unique(values: Any) -> list[Any]:
@@ -115,9 +119,13 @@ def unique(values: Any) -> list[Any]:
     return list(dict.fromkeys(to_plain(value) for value in values))
 
 
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _drawable(column: str, value: object, words: Words) -> Any:
     plain = to_plain(value)
-    if isinstance(plain, int | float) and not isinstance(plain, bool):
+    if _is_number(plain):
         return plain if math.isfinite(plain) else None
     return choice(column, plain, words)
 
