@@ -263,5 +263,8 @@ def test_absent_values_among_numbers_are_no_words_on_a_scale():
     rows = drawable(table, ["share", "name"], catalogue.load("en"))
     assert [row["share"] for row in rows] == [0.25, None, 0.5]
     assert isinstance(rows[1]["name"], str)
+    nothing = Table(columns={"share": [None, None], "name": ["a", "b"]})
+    assert [row["share"] for row in drawable(nothing, ["share"], catalogue.load("en"))] == [None, None]
     picture = Picture(key="share_by_frequency", kind="bars", table="t", x="share", y="name")
+    assert draw(picture, {"t": nothing}, lang="en")
     assert draw(picture, {"t": table}, lang="en")

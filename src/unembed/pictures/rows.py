@@ -103,7 +103,8 @@ def drawable(table: Table, columns: list[str], words: Words) -> list[dict[str, A
     """
     plain = {name: [_drawable(name, value, words) for value in table[name]] for name in columns}
     for name in columns:
-        if any(_is_number(value) for value in map(to_plain, table[name])):
+        values = [to_plain(value) for value in table[name]]
+        if any(map(_is_number, values)) or all(value is None for value in values):
             plain[name] = [value if _is_number(value) else None for value in plain[name]]
     return [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
 
