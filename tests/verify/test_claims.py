@@ -27,6 +27,7 @@ from unembed.verify import (
     checkpoints,
     counts,
     export,
+    gradient_split,
     parity,
     resume,
     subject_of,
@@ -76,7 +77,7 @@ def _shards(made):
     return TokenShards.open(made.path / "data")
 
 
-@pytest.mark.parametrize("claim", [counts, tie, cache, batch, export])
+@pytest.mark.parametrize("claim", [counts, tie, gradient_split, cache, batch, export])
 def test_sound_model_is_proved(claim):
     found = claim.claim(subject())
     assert found.status == "proved", found
@@ -142,6 +143,14 @@ def test_tie_fails_for_a_run_whose_file_holds_a_second_table(run):
     found = tie.claim(Subject(name="x", model=sound.model, checkpoint=sound.checkpoint))
     assert found.status == "failed"
     assert "its file holds two tables" in found.detail
+
+
+def test_gradient_split_fails_for_a_head_that_uses_the_table_past_its_alias():
+    one = subject()
+    table, inner = one.model.embed.table, one.model.head.forward
+    one.model.head.forward = lambda normed, given, tap: inner(normed, given, tap) + normed @ table.T
+    (found,) = verify(one, [gradient_split.NAME])
+    assert found.status == "failed"
 
 
 @pytest.mark.parametrize("fault", ["forgets a key", "position off by one"])

@@ -8,13 +8,26 @@ from pathlib import Path
 
 from unembed.checkpoints.load import find, open_found
 from unembed.errors import UnembedError, UsageError, did_you_mean
-from unembed.verify import batch, cache, checkpoints, counts, export, finite, parity, resume, tie, tokenizer
+from unembed.verify import (
+    batch,
+    cache,
+    checkpoints,
+    counts,
+    export,
+    finite,
+    gradient_split,
+    parity,
+    resume,
+    tie,
+    tokenizer,
+)
 from unembed.verify.claim import Claim, ClaimFunction, Subject, failed
 
 CLAIMS: dict[str, ClaimFunction] = {
     counts.NAME: counts.claim,
     finite.NAME: finite.claim,
     tie.NAME: tie.claim,
+    gradient_split.NAME: gradient_split.claim,
     cache.NAME: cache.claim,
     batch.NAME: batch.claim,
     tokenizer.NAME: tokenizer.claim,
