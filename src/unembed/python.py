@@ -62,6 +62,17 @@ def convert(
     return converting.convert(source, destination, to=to, dtype=dtype, tokenizer=tokenizer, like=like)
 
 
+def resize_vocabulary(model: "Transformer", vocab_size: int, *, seed: int = 0) -> "Transformer":
+    """A new model with another number of rows: old rows keep their bits, the tie is kept. See model/resize.py.
+
+    Raises: UsageError for a size that is none.
+    """
+    from unembed.model import resize
+
+    refuse_no_model("resize_vocabulary", model)
+    return resize.resize_vocabulary(model, vocab_size, seed=seed)
+
+
 def verify_model(
     model: str | Path,
     *,
