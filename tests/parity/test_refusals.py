@@ -73,7 +73,7 @@ KINDS = [
     ("llama", {"model_type": "lama"}, r"model_type is 'lama'; known are bert, gemma, .* Did you mean llama\?"),
     ("llama", {"model_type": "mamba"}, "model_type is 'mamba'; known are"),
     ("llama", {"model_type": ...}, "model_type is missing; known are"),
-    ("llama", {"model_type": 3}, "model_type is missing; known are"),
+    ("llama", {"model_type": 3}, "model_type is 3, expected a word"),
     (
         "gemma3",
         {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}},
