@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from unembed.checkpoints import gguf_export
-from unembed.checkpoints.export import config_of, exportable, write_huggingface
+from unembed.checkpoints.export import exportable, write_huggingface
 from unembed.checkpoints.files import DISK, discard, explaining, write_file
 from unembed.checkpoints.load import CONFIG_KEY, CONVERTED_KEY, SPECIAL_IDS, TOKENIZER, find, open_found
 from unembed.checkpoints.run_folder import RunFolder
@@ -131,12 +131,9 @@ def write_model(model: Transformer, place: Path, *, to: str, source: str, prefer
 
 def _huggingface(model: Transformer, folder: Path, source: str, prefers: str | None) -> tuple[int, int, list[str]]:
     model, family, note = exportable(model, prefers=prefers)
-    tensors = write_huggingface(model, folder, family=family)
-    ids = _special_ids(model)
+    ids = _special_ids(model)  # transformers looks for them in both files
+    tensors = write_huggingface(model, folder, family=family, special_ids=ids)
     _put(folder / "generation_config.json", {"_from_model_config": True, **ids})
-    if ids:  # transformers looks for them in both files
-        dtype = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
-        _put(folder / "config.json", config_of(family, model.spec, dtype) | ids)
     notes = [note] if note else []
     if model.tokenizer is None:
         notes.append("no tokenizer is known for this model, so none was written")

@@ -5,7 +5,7 @@ keep every bit and their type. The next file to read is families/base.py.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,17 +51,22 @@ def family_for(spec: TransformerSpec, *, prefers: str | None = None) -> Family:
 
 
 def exportable(model: Transformer, *, prefers: str | None = None) -> tuple[Transformer, Family, str]:
-    """The model in a form that some family describes exactly, that family, and a sentence where the form is another one.
+    """The model in a form that some family of transformers describes exactly, as `in_a_form` gives it."""
+    return in_a_form(model, lambda spec: family_for(spec, prefers=prefers))
+
+
+def in_a_form(model: Transformer, choose: Callable[[TransformerSpec], Family]) -> tuple[Transformer, Family, str]:
+    """The model in a form that a family describes exactly, that family, and a sentence where the form is another one.
 
     Formats without a way to say "no bias" (GPT-2's) take biases of zero: another description of the same function.
-    Raises: SpecError as `family_for`, about the model as it came.
+    Raises: SpecError as `choose`, about the model as it came.
     """
     try:
-        return model, family_for(model.spec, prefers=prefers), ""
+        return model, choose(model.spec), ""
     except SpecError as error:
         filled = with_every_bias(model.spec)
         try:
-            family = family_for(filled, prefers=prefers)
+            family = choose(filled)
         except SpecError:
             raise error from None
     weights: dict[str, Tensor] = dict(model.named_parameters())
@@ -140,11 +145,13 @@ def write_huggingface(
     folder: Path,
     *,
     family: Family,
+    special_ids: Mapping[str, Any] | None = None,
     shard_bytes: int = SHARD_BYTES,
     files: FileLayer = DISK,
 ) -> dict[str, Tensor]:
     """Writes config.json and the weights into an existing folder; gives the tensors that were written, by their names there.
 
+    `special_ids` go into the config: the ids of start, end and padding.
     Raises: CheckpointError, ResourceError when a file cannot be written.
     """
     spec = model.spec
@@ -167,7 +174,7 @@ def write_huggingface(
         weight_map = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
         _write(folder / INDEX, [_json(index)], files)
-    _write(folder / CONFIG, [_json(config_of(family, spec, kinds[0]))], files)
+    _write(folder / CONFIG, [_json(config_of(family, spec, kinds[0]) | dict(special_ids or {}))], files)
     return tensors
 
 

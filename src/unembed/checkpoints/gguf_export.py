@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unembed.checkpoints.export import why_not, with_every_bias
+from unembed.checkpoints.export import in_a_form, why_not
 from unembed.checkpoints.families.base import Family
 from unembed.checkpoints.families.gguf import ARCHITECTURES, LLAMA3_KEY
 from unembed.checkpoints.gguf_model import ARCHITECTURE_KEY, FACTORS
 from unembed.checkpoints.gguf_write import write_gguf
 from unembed.checkpoints.rules import to_theirs
 from unembed.errors import SpecError
-from unembed.model import counts
 from unembed.model.positions.rotary import frequencies
 from unembed.model.spec import Llama3Scaling, Rotary, TransformerSpec
 from unembed.model.transformer import Transformer
@@ -41,19 +40,8 @@ def write(model: Transformer, path: Path, *, name: str) -> tuple[int, int, list[
 
     Raises: SpecError, CheckpointError.
     """
-    notes = []
-    spec, weights = model.spec, dict[str, Tensor](model.named_parameters())
-    try:
-        family = architecture_for(spec)
-    except SpecError as error:
-        spec = with_every_bias(model.spec)
-        try:
-            family = architecture_for(spec)
-        except SpecError:
-            raise error from None
-        missing = [tensor for tensor in counts.tensors(spec) if tensor.name not in weights]
-        weights |= {tensor.name: torch.zeros(tensor.shape) for tensor in missing}
-        notes.append(f"biases of zero were added, because {family.name} files cannot say that there are none")
+    model, family, note = in_a_form(model, architecture_for)
+    notes, spec, weights = [note] if note else [], model.spec, dict(model.named_parameters())
     tensors = to_theirs(family.rules(spec), weights)
     tensors = {key: tensor.float() if tensor.ndim == 1 else tensor for key, tensor in tensors.items()}
     keys = family.write(spec)

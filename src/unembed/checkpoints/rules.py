@@ -7,7 +7,7 @@ families/llama.py, the simplest list.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -64,6 +64,12 @@ class Same(NamedTuple):
 
     def write(self, tensors: Sequence[Tensor]) -> Tensor:
         return tensors[0]
+
+
+def with_bias(theirs: str, ours: str, *, weight: str = "weight") -> Iterator[Same]:
+    """The two tensors of a projection with a bias, or (weight="gain") of a LayerNorm with one."""
+    yield Same(theirs + ".weight", f"{ours}.{weight}")
+    yield Same(theirs + ".bias", ours + ".bias")
 
 
 class Transposed(NamedTuple):

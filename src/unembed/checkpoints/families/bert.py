@@ -11,7 +11,7 @@ from typing import Any
 from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families.base import ACTIVATION_NAMES, ACTIVATIONS, Family, d_head_of
 from unembed.checkpoints.names import Renamed
-from unembed.checkpoints.rules import Duplicate, Ignored, Rule, Same
+from unembed.checkpoints.rules import Duplicate, Ignored, Rule, Same, with_bias
 from unembed.model.presets.row import EVERY_BIAS, attention, embedding, head
 from unembed.model.spec import (
     Activation,
@@ -104,8 +104,8 @@ def write(spec: TransformerSpec) -> dict[str, Any]:
 def rules(spec: TransformerSpec) -> Iterator[Rule]:
     """bert.embeddings, bert.encoder.layer.N, cls.predictions."""
     yield from encoder_rules(spec, "bert.")
-    yield from both("cls.predictions.transform.dense", "head.transform.dense")
-    yield from both("cls.predictions.transform.LayerNorm", "head.transform.norm", weight="gain")
+    yield from with_bias("cls.predictions.transform.dense", "head.transform.dense")
+    yield from with_bias("cls.predictions.transform.LayerNorm", "head.transform.norm", weight="gain")
     yield Same("cls.predictions.bias", "head.bias")
     if not spec.ties_embeddings:
         yield Same("cls.predictions.decoder.weight", "head.table")
@@ -115,22 +115,16 @@ def encoder_rules(spec: TransformerSpec, prefix: str) -> Iterator[Rule]:
     """Embeddings and layers under a prefix."""
     for name, table in (("word", "table"), ("position", "pos_table"), ("token_type", "type_table")):
         yield Same(f"{prefix}embeddings.{name}_embeddings.weight", f"embed.{table}")
-    yield from both(prefix + "embeddings.LayerNorm", "embed.norm", weight="gain")
+    yield from with_bias(prefix + "embeddings.LayerNorm", "embed.norm", weight="gain")
     for index in range(spec.n_layers):
         theirs, ours = f"{prefix}encoder.layer.{index}.", f"blocks.{index}."
         for name, letter in (("query", "q"), ("key", "k"), ("value", "v")):
-            yield from both(f"{theirs}attention.self.{name}", f"{ours}attn.{letter}_proj")
-        yield from both(theirs + "attention.output.dense", ours + "attn.o_proj")
-        yield from both(theirs + "attention.output.LayerNorm", ours + "attn_post_norm", weight="gain")
-        yield from both(theirs + "intermediate.dense", ours + "mlp.up")
-        yield from both(theirs + "output.dense", ours + "mlp.down")
-        yield from both(theirs + "output.LayerNorm", ours + "mlp_post_norm", weight="gain")
-
-
-def both(theirs: str, ours: str, *, weight: str = "weight") -> Iterator[Rule]:
-    """A weight (or a norm's gain) and its bias."""
-    yield Same(theirs + ".weight", f"{ours}.{weight}")
-    yield Same(theirs + ".bias", ours + ".bias")
+            yield from with_bias(f"{theirs}attention.self.{name}", f"{ours}attn.{letter}_proj")
+        yield from with_bias(theirs + "attention.output.dense", ours + "attn.o_proj")
+        yield from with_bias(theirs + "attention.output.LayerNorm", ours + "attn_post_norm", weight="gain")
+        yield from with_bias(theirs + "intermediate.dense", ours + "mlp.up")
+        yield from with_bias(theirs + "output.dense", ours + "mlp.down")
+        yield from with_bias(theirs + "output.LayerNorm", ours + "mlp_post_norm", weight="gain")
 
 
 FAMILY = Family(

@@ -9,7 +9,7 @@ from typing import Any
 
 from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families.base import ACTIVATION_NAMES, ACTIVATIONS, Family
-from unembed.checkpoints.rules import Ignored, Rule, Same, Stacked, Transposed
+from unembed.checkpoints.rules import Ignored, Rule, Same, Stacked, Transposed, with_bias
 from unembed.model.presets.row import EVERY_BIAS, attention, embedding, head
 from unembed.model.spec import Block, Causal, LayerNorm, Learned, PlainMlp, Serial, TransformerSpec
 
@@ -95,25 +95,20 @@ def rules(spec: TransformerSpec) -> Iterator[Rule]:
     for index in range(spec.n_layers):
         theirs, ours = f"transformer.h.{index}.", f"blocks.{index}."
         fused = tuple(f"{ours}attn.{name}_proj" for name in ("q", "k", "v"))
-        yield from _norm(theirs + "ln_1", ours + "attn_norm")
+        yield from with_bias(theirs + "ln_1", ours + "attn_norm", weight="gain")
         yield Transposed(theirs + "attn.c_attn.weight", tuple(f"{name}.weight" for name in fused))
         yield Stacked(theirs + "attn.c_attn.bias", tuple(f"{name}.bias" for name in fused))
         yield from _matrix(theirs + "attn.c_proj", ours + "attn.o_proj")
-        yield from _norm(theirs + "ln_2", ours + "mlp_norm")
+        yield from with_bias(theirs + "ln_2", ours + "mlp_norm", weight="gain")
         yield from _matrix(theirs + "mlp.c_fc", ours + "mlp.up")
         yield from _matrix(theirs + "mlp.c_proj", ours + "mlp.down")
-    yield from _norm("transformer.ln_f", "final_norm")
+    yield from with_bias("transformer.ln_f", "final_norm", weight="gain")
     if not spec.ties_embeddings:
         yield Same("lm_head.weight", "head.table")
 
 
 def _matrix(theirs: str, ours: str) -> Iterator[Rule]:
     yield Transposed(theirs + ".weight", (ours + ".weight",))
-    yield Same(theirs + ".bias", ours + ".bias")
-
-
-def _norm(theirs: str, ours: str) -> Iterator[Rule]:
-    yield Same(theirs + ".weight", ours + ".gain")
     yield Same(theirs + ".bias", ours + ".bias")
 
 

@@ -12,7 +12,7 @@ from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families.base import ACTIVATION_NAMES, ACTIVATIONS, Family, d_head_of
 from unembed.checkpoints.families.rope import read_rope, write_rope
 from unembed.checkpoints.names import Renamed
-from unembed.checkpoints.rules import Ignored, Rule, Same, StackedByHead
+from unembed.checkpoints.rules import Ignored, Rule, Same, StackedByHead, with_bias
 from unembed.model.presets.row import EVERY_BIAS, attention, embedding, head
 from unembed.model.spec import Block, Causal, LayerNorm, Parallel, PlainMlp, Rotary, Serial, TransformerSpec
 
@@ -86,22 +86,17 @@ def rules(spec: TransformerSpec) -> Iterator[Rule]:
     for index, block in enumerate(spec.blocks):
         theirs, ours, n_heads = f"gpt_neox.layers.{index}.", f"blocks.{index}.", block.attention.n_heads
         parts = ("weight", "bias") if block.attention.biases else ("weight",)
-        yield from _both(theirs + "input_layernorm", ours + "attn_norm", weight="gain")
+        yield from with_bias(theirs + "input_layernorm", ours + "attn_norm", weight="gain")
         for part in parts:
             fused = (f"{ours}attn.q_proj.{part}", f"{ours}attn.k_proj.{part}", f"{ours}attn.v_proj.{part}")
             yield StackedByHead(f"{theirs}attention.query_key_value.{part}", fused, n_heads)
             yield Same(f"{theirs}attention.dense.{part}", f"{ours}attn.o_proj.{part}")
-        yield from _both(theirs + "post_attention_layernorm", ours + "mlp_norm", weight="gain")
-        yield from _both(theirs + "mlp.dense_h_to_4h", ours + "mlp.up")
-        yield from _both(theirs + "mlp.dense_4h_to_h", ours + "mlp.down")
-    yield from _both("gpt_neox.final_layer_norm", "final_norm", weight="gain")
+        yield from with_bias(theirs + "post_attention_layernorm", ours + "mlp_norm", weight="gain")
+        yield from with_bias(theirs + "mlp.dense_h_to_4h", ours + "mlp.up")
+        yield from with_bias(theirs + "mlp.dense_4h_to_h", ours + "mlp.down")
+    yield from with_bias("gpt_neox.final_layer_norm", "final_norm", weight="gain")
     if not spec.ties_embeddings:
         yield Same("embed_out.weight", "head.table")
-
-
-def _both(theirs: str, ours: str, *, weight: str = "weight") -> Iterator[Rule]:
-    yield Same(theirs + ".weight", f"{ours}.{weight}")
-    yield Same(theirs + ".bias", ours + ".bias")
 
 
 FAMILY = Family(

@@ -10,7 +10,7 @@ from typing import Any
 from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families import bert
 from unembed.checkpoints.families.base import ACTIVATIONS, Family
-from unembed.checkpoints.rules import Duplicate, Ignored, Rule, Same
+from unembed.checkpoints.rules import Duplicate, Ignored, Rule, Same, with_bias
 from unembed.model.spec import Learned, TransformerSpec
 
 IGNORED = tuple(
@@ -35,8 +35,8 @@ def write(spec: TransformerSpec) -> dict[str, Any]:
 def rules(spec: TransformerSpec) -> Iterator[Rule]:
     """roberta.embeddings, roberta.encoder.layer.N, lm_head."""
     yield from bert.encoder_rules(spec, "roberta.")
-    yield from bert.both("lm_head.dense", "head.transform.dense")
-    yield from bert.both("lm_head.layer_norm", "head.transform.norm", weight="gain")
+    yield from with_bias("lm_head.dense", "head.transform.dense")
+    yield from with_bias("lm_head.layer_norm", "head.transform.norm", weight="gain")
     yield Same("lm_head.bias", "head.bias")
     if not spec.ties_embeddings:
         yield Same("lm_head.decoder.weight", "head.table")

@@ -11,7 +11,7 @@ from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families import llama
 from unembed.checkpoints.families.base import ACTIVATION_NAMES, ACTIVATIONS, Family, d_head_of
 from unembed.checkpoints.families.rope import read_rope, write_rope
-from unembed.checkpoints.rules import Rule, Same
+from unembed.checkpoints.rules import Rule, Same, with_bias
 from unembed.model.counts import norm_names
 from unembed.model.presets.row import attention, embedding, head
 from unembed.model.spec import Block, Causal, GatedMlp, LayerNorm, Parallel, Rotary, Serial, TransformerSpec
@@ -73,19 +73,14 @@ def rules(spec: TransformerSpec) -> Iterator[Rule]:
     yield Same("model.embed_tokens.weight", "embed.table")
     for index, block in enumerate(spec.blocks):
         theirs, ours = llama.LAYER.format(index), f"blocks.{index}."
-        yield from _norm(theirs + "input_layernorm", ours + "attn_norm")
+        yield from with_bias(theirs + "input_layernorm", ours + "attn_norm", weight="gain")
         yield from llama.attention_rules(theirs + "self_attn.", ours + "attn.", spec, index)
         if "mlp_norm" in norm_names(block):
-            yield from _norm(theirs + "post_attention_layernorm", ours + "mlp_norm")
+            yield from with_bias(theirs + "post_attention_layernorm", ours + "mlp_norm", weight="gain")
         yield from llama.mlp_rules(theirs + "mlp.", ours + "mlp.", has_bias=False)
-    yield from _norm("model.norm", "final_norm")
+    yield from with_bias("model.norm", "final_norm", weight="gain")
     if not spec.ties_embeddings:
         yield Same("lm_head.weight", "head.table")
-
-
-def _norm(theirs: str, ours: str) -> Iterator[Rule]:
-    yield Same(theirs + ".weight", ours + ".gain")
-    yield Same(theirs + ".bias", ours + ".bias")
 
 
 FAMILY = Family(
