@@ -49,6 +49,8 @@ VALUES = {
     "early_stop": 3,
     "sample_every": 50,
     "tensorboard": True,
+    "checkpoint_activations": True,
+    "chunked_loss": True,
     "tying.gradient_every": 4,
     "tying.lookup_gradient_scale": 2.5,
 }

@@ -20,7 +20,7 @@ from unembed.generation.decode import generate_ids
 from unembed.generation.sampling import GREEDY
 from unembed.objectives import IGNORED
 from unembed.optim.schedules import Cosine
-from unembed.training.loop import dropout_seed
+from unembed.training.forward import dropout_seed
 
 LEARNED = {"type": "learned", "n_rows": 12, "offset": 0}
 

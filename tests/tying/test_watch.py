@@ -21,7 +21,7 @@ from unembed.model.transformer import Transformer
 from unembed.objectives import next_token_loss
 from unembed.recipes.start import train
 from unembed.training.config import TyingConfig, with_settings
-from unembed.training.loop import dropout_seed
+from unembed.training.forward import dropout_seed
 from unembed.tying import watch
 from unembed.tying.watch import TableWatch
 

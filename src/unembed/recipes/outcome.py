@@ -4,6 +4,7 @@ The next file to read is ../training/loop.py.
 """
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,22 @@ class Outcome:
     best_step: int | None
     best_val_loss_nats: float | None
     stopped: str | None
+
+
+def opening(trainer: Trainer, why: str = "") -> Iterator[str]:
+    """What is said before the first step: the model's size, what is going to be done, and what could not be done as asked."""
+    sizes = trainer.group_sizes
+    told = f"weight decay applies to {sizes.decayed:,} of them, and not to {sizes.undecayed:,}"
+    yield f"{count(trainer.config.model).parameters:,} parameters: {told} (norms' gains, biases)"
+    yield plan(trainer, why)
+    if trainer.config.training.compile:
+        yield "compiling the blocks; this takes a while, and the steps are faster then"
+    trainer.prepare()
+    if trainer.why_not_compiled is not None:
+        yield (
+            f"warning: compile=true, but the blocks cannot be compiled here: {trainer.why_not_compiled}. "
+            "The run goes on without, at the usual speed"
+        )
 
 
 def plan(trainer: Trainer, why: str = "") -> str:

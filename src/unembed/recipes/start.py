@@ -23,13 +23,12 @@ from unembed.checkpoints.start_ids import start_ids
 from unembed.corpora.reading import Reading, reading_of
 from unembed.corpora.shards import TokenShards
 from unembed.errors import CheckpointError, RunError, UsageError
-from unembed.model.counts import count
 from unembed.model.init import build
 from unembed.optim.schedules import learning_rate
 from unembed.places import check_path
 from unembed.recipes import recipe
 from unembed.recipes.base import Prepared
-from unembed.recipes.outcome import Outcome, outcome, plan, verdict
+from unembed.recipes.outcome import Outcome, opening, outcome, verdict
 from unembed.recipes.refusals import refuse_absent, refuse_converted
 from unembed.recipes.small import check_minutes
 from unembed.recipes.threads import Threads, choose_threads
@@ -107,11 +106,8 @@ def train(
                 writer = watching.enter_context(EventWriter(run.path, run.metrics()))
                 trainer.observers = (*trainer.observers, writer)
             if not trainer.is_finished:
-                sizes = trainer.group_sizes
-                total = count(config.model).parameters
-                told = f"weight decay applies to {sizes.decayed:,} of them, and not to {sizes.undecayed:,}"
-                say(f"{total:,} parameters: {told} (norms' gains, biases)")
-                say(plan(trainer, why_steps))
+                for sentence in opening(trainer, why_steps):
+                    say(sentence)
             trainer.run(on_signal)
         for sentence in verdict(trainer, run.path):
             say(sentence)

@@ -44,6 +44,8 @@ class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     `early_stop` ends the run after so many evaluations in a row without a better validation loss; 0 never does.
     A sample is written every `sample_every` steps; null is with each evaluation, 0 is never. It changes no number of the
     training. `tensorboard` writes events beside metrics.jsonl, and needs the extra `track`.
+    `checkpoint_activations` runs each block again in the backward pass instead of keeping its insides (blocks.py), and
+    `chunked_loss` makes the scores in pieces: both save memory. The first changes no bit, the second only rounding.
     """
 
     steps: int
@@ -61,6 +63,8 @@ class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     early_stop: int = 0
     sample_every: int | None = None
     tensorboard: bool = False
+    checkpoint_activations: bool = False
+    chunked_loss: bool = False
     tying: TyingConfig = TyingConfig()
 
 
@@ -89,6 +93,8 @@ SHORT_NAMES: dict[str, str] = {
     "early_stop": "training.early_stop",
     "sample_every": "training.sample_every",
     "tensorboard": "training.tensorboard",
+    "checkpoint_activations": "training.checkpoint_activations",
+    "chunked_loss": "training.chunked_loss",
     "tying.gradient_every": "training.tying.gradient_every",
     "tying.lookup_gradient_scale": "training.tying.lookup_gradient_scale",
 }

@@ -8,6 +8,7 @@ import math
 
 from torch import nn
 
+from unembed.errors import NotFiniteError
 from unembed.model.init import AndreaInit
 from unembed.training.config import RunConfig
 
@@ -30,6 +31,27 @@ def where_not_finite(model: nn.Module, loss_nats: float, norm: float) -> str:
     """What went wrong first, as far as can be told: a weight, else a gradient, else the loss or the norm itself."""
     found = bad_weights(model) or bad_gradients(model)
     return found or ("the norm, for its square overflows" if math.isfinite(loss_nats) else "the loss")
+
+
+def not_finite_step(
+    model: nn.Module, config: RunConfig, n_steps_done: int, loss_nats: float, norm: float, rate: float
+) -> NotFiniteError:
+    """The error of a step that was not taken."""
+    return NotFiniteError(
+        f"step {n_steps_done + 1}: loss {loss_nats} nats, gradient norm {norm}; not finite: "
+        f"{where_not_finite(model, loss_nats, norm)}. The step was not taken "
+        f"and the last checkpoint is as it was. {advice(config, n_steps_done, rate)}"
+    )
+
+
+def not_finite_validation(
+    model: nn.Module, config: RunConfig, n_steps_done: int, loss_nats: float, rate: float
+) -> NotFiniteError:
+    """The error of an evaluation."""
+    return NotFiniteError(
+        f"step {n_steps_done}: validation loss {loss_nats} nats; not finite: {bad_weights(model) or 'the loss'}. "
+        f"The last checkpoint is as it was. {advice(config, n_steps_done, rate)}"
+    )
 
 
 def advice(config: RunConfig, n_steps_done: int, rate: float) -> str:

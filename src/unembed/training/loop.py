@@ -11,7 +11,6 @@ watching.py.
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,14 @@ from unembed.checkpoints.state import model_tensors, optimizer_tensors, restore_
 from unembed.corpora.windows import TokenSplit
 from unembed.errors import Interrupted, NotFiniteError, UsageError
 from unembed.model.transformer import Transformer
-from unembed.objectives import IGNORED, LossSum, next_token_loss
+from unembed.objectives import IGNORED
 from unembed.optim.adamw import make_adamw
 from unembed.optim.schedules import learning_rate
+from unembed.training.blocks import prepare_blocks
 from unembed.training.config import RunConfig, TyingConfig
-from unembed.training.finite import advice, bad_weights, where_not_finite
+from unembed.training.finite import advice, bad_weights, not_finite_step, not_finite_validation
+from unembed.training.forward import dropout_seed, micro_loss
+from unembed.training.profile import Parts, no_profile
 from unembed.training.samples import Sampler
 from unembed.training.signals import farewell, noted_signals
 from unembed.training.validation import Validation, evaluate
@@ -40,7 +42,7 @@ class Trainer:
     """One run in progress. `step()` does a single optimizer step, `run()` all that are left.
 
     `step_number` counts the steps done. `seconds` is the time of the steps alone; evaluation and saving do not count.
-    `validation` holds the last validation loss and the best.
+    `validation` holds the last validation loss and the best. `why_not_compiled` is known after `prepare`.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Trainer:
         observers: Sequence[Observer] = (),
         sampler: Sampler | None = None,
         watch: StepWatch | None = None,
+        profile: Parts = no_profile,
     ) -> None:
         if watch is None and config.training.tying != TyingConfig():
             raise UsageError(
@@ -62,6 +65,7 @@ class Trainer:
         self.model, self.config, self.train, self.val = model, config, train, val
         self.run_folder, self.observers, self.sampler = run, tuple(observers), sampler
         self.watch: StepWatch = no_watch if watch is None else watch
+        self.profile = profile
         self.optimizer, self.group_sizes = make_adamw(model, config.training.optimizer)
         self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.step_number = 0
@@ -69,9 +73,20 @@ class Trainer:
         self.seconds = 0.0
         self.last_loss: float | None = None
         self.validation = Validation()
-        if config.training.compile:
-            for block in model.blocks:
-                block.compile()
+        self.why_not_compiled: str | None = None
+        self._is_prepared = False
+
+    def prepare(self) -> None:
+        """Compiles the blocks and lets them be run again, as the settings say; the first step calls it if nobody has.
+
+        The weights are where they are to stay by then. Its time counts as that of steps.
+        """
+        if not self._is_prepared:
+            started, self._is_prepared = time.perf_counter(), True
+            with self.profile.part("compiling"):
+                length = self.config.model.context_length
+                self.why_not_compiled = prepare_blocks(self.model, self.config.training, length)
+            self.seconds += time.perf_counter() - started
 
     def step(self) -> tuple[float, float]:
         """Does one optimizer step and returns the loss (nats per counted token) and the gradient's norm before clipping.
@@ -80,8 +95,10 @@ class Trainer:
         A step without a counted token changes nothing, and a warning says so. Raises: NotFiniteError, the weights being
         as before the step.
         """
+        self.prepare()
         training, started = self.config.training, time.perf_counter()
-        batches = [self._batch(micro) for micro in range(training.accumulate)]
+        with self.profile.part("data"):
+            batches = [self._batch(micro) for micro in range(training.accumulate)]
         n_tokens = sum(count for _, _, count in batches)
         rate = learning_rate(training.schedule, self.step_number, training.steps)
         for group in self.optimizer.param_groups:
@@ -89,14 +106,18 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         total = 0.0
         for micro, (ids, targets, _) in enumerate(batches):
-            loss = self._loss(ids, targets, micro)
-            torch.autograd.backward(loss.total / max(1, n_tokens))
+            number, seed = self.step_number, dropout_seed(self.config.seed, self.step_number, micro, rank=0)
+            tap = self.watch.tap(number + 1, ids)
+            loss = micro_loss(self.model, training, ids, targets, tap=tap, seed=seed, profile=self.profile)
+            with self.profile.part("backward"):
+                torch.autograd.backward(loss.total / max(1, n_tokens))
             total += loss.total.item()
         loss_nats = total / n_tokens if n_tokens else 0.0
-        norm = self._gradient_norm()
-        self._refuse_not_finite(loss_nats, norm, rate)
-        norm_before_clipping = norm.item()
-        record = self._update(norm, n_tokens)
+        with self.profile.part("optimizer"):
+            norm = self._gradient_norm()
+            self._refuse_not_finite(loss_nats, norm, rate)
+            norm_before_clipping = norm.item()
+            record = self._update(norm, n_tokens)
         self.step_number += 1
         self.tokens += n_tokens
         self.last_loss = loss_nats
@@ -108,7 +129,8 @@ class Trainer:
     def _update(self, norm: Tensor, n_tokens: int) -> Mapping[str, Any] | None:
         """Clips, steps, and lets the watch see the gradients before and what became of them."""
         number, limit = self.step_number + 1, self.config.training.clip_norm
-        self.watch.before_update(number)
+        with self.profile.part("table"):
+            self.watch.before_update(number)
         if n_tokens:
             if limit is not None:  # scales all gradients down together where their norm exceeds the limit
                 torch.nn.utils.clip_grads_with_norm_(self._parameters, limit, norm, foreach=True)
@@ -116,7 +138,8 @@ class Trainer:
         else:
             logger.warning("step %d: every label is ignored, so the step changes nothing", number)
         factor = 1.0 if limit is None else min(1.0, limit / (norm.item() + 1e-6))  # as clip_grads_with_norm_ has it
-        return self.watch.after_update(number, factor)
+        with self.profile.part("table"):
+            return self.watch.after_update(number, factor)
 
     @property
     def stops_early(self) -> bool:
@@ -187,15 +210,6 @@ class Trainer:
         )
         return self._tensor(inputs), self._tensor(targets), int((targets != IGNORED).sum())
 
-    def _loss(self, ids: Tensor, targets: Tensor, micro: int) -> LossSum:
-        dropout, tap = self.config.training.dropout, self.watch.tap(self.step_number + 1, ids)
-        if dropout == 0:
-            return next_token_loss(self.model(ids, tap=tap), targets)
-        devices = [] if ids.device.type == "cpu" else [ids.device]
-        with torch.random.fork_rng(devices):
-            torch.manual_seed(dropout_seed(self.config.seed, self.step_number, micro, rank=0))
-            return next_token_loss(self.model(ids, tap=tap, dropout=dropout), targets)
-
     def _gradient_norm(self) -> Tensor:
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         return torch.nn.utils.get_total_norm(gradients, foreach=True)
@@ -205,12 +219,8 @@ class Trainer:
         if np.isfinite(loss_nats) and norm.isfinite():
             return
         self.last_loss = loss_nats
-        where, step = where_not_finite(self.model, loss_nats, norm.item()), self.step_number + 1
-        self._hand_on(self._line("train", step, loss_nats, rate, norm.item()))
-        raise NotFiniteError(
-            f"step {step}: loss {loss_nats} nats, gradient norm {norm.item()}; not finite: {where}. The step was not taken "
-            f"and the last checkpoint is as it was. {advice(self.config, self.step_number, rate)}"
-        )
+        self._hand_on(self._line("train", self.step_number + 1, loss_nats, rate, norm.item()))
+        raise not_finite_step(self.model, self.config, self.step_number, loss_nats, norm.item(), rate)
 
     def _record(self, split: str, loss_nats: float, norm: float | None) -> None:
         self._hand_on(self._line(split, self.step_number, loss_nats, self._last_rate(), norm))
@@ -237,23 +247,19 @@ class Trainer:
         }
 
     def _evaluate_and_log(self) -> None:
-        loss_nats = self.evaluate()
+        with self.profile.part("evaluation"):
+            loss_nats = self.evaluate()
         self.validation = self.validation.after(self.step_number, loss_nats)
         self._record("val", loss_nats, None)
         if not np.isfinite(loss_nats):
-            raise NotFiniteError(
-                f"step {self.step_number}: validation loss {loss_nats} nats; not finite: "
-                f"{bad_weights(self.model) or 'the loss'}. The last checkpoint is as it was. "
-                f"{advice(self.config, self.step_number, self._last_rate())}"
-            )
+            raise not_finite_validation(self.model, self.config, self.step_number, loss_nats, self._last_rate())
 
     def _sample(self) -> None:
         """Lets the model write, and notes it down. No number of the training depends on it."""
         if self.sampler is None or self.config.training.sample_every == 0:
             return
         self._refuse_bad_weights()  # nothing can be drawn from them
-        # compiled blocks are passed by: a cache of growing length would compile them again and again
-        with torch.compiler.set_stance("force_eager") if self.config.training.compile else nullcontext():
+        with self.profile.part("sampling"):
             record = self.sampler(self.model, self.step_number)
         for observer in self.observers:
             observer(self, record)
@@ -278,20 +284,16 @@ class Trainer:
             "train_loss_nats": self.last_loss,
             **self.validation.to_state(),
         }
-        self.run_folder.save_checkpoint(
-            self.step_number,
-            weights=model_tensors(self.model),
-            optimizer=optimizer_tensors(self.model, self.optimizer),
-            state=state,
-        )
-        steps = [checkpoint.step for checkpoint in self.run_folder.checkpoints()]
-        keep = retained(steps, best=self.validation.best_step, keep_every=self.config.training.keep_every)
-        self.run_folder.prune(keep=keep)
+        with self.profile.part("saving"):
+            self.run_folder.save_checkpoint(
+                self.step_number,
+                weights=model_tensors(self.model),
+                optimizer=optimizer_tensors(self.model, self.optimizer),
+                state=state,
+            )
+            steps = [checkpoint.step for checkpoint in self.run_folder.checkpoints()]
+            keep = retained(steps, best=self.validation.best_step, keep_every=self.config.training.keep_every)
+            self.run_folder.prune(keep=keep)
 
     def _tensor(self, ids: np.ndarray) -> Tensor:
         return torch.from_numpy(ids).to(self.model.embed.table.device)
-
-
-def dropout_seed(seed: int, step: int, micro: int, *, rank: int) -> int:
-    """One number for each place where a training step draws at random, different for every place."""
-    return int(np.random.SeedSequence([seed, step, micro, rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
