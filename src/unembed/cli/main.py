@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tokenize": ("unembed.cli.tokenize", "Show a text as ids and tokens, or compare tokenizers on a file."),
     "count": ("unembed.cli.count", "Count a model's parameters, part by part."),
     "tie": ("unembed.cli.tie", "Say whether a model is really tied, and repair it."),
+    "flow": ("unembed.cli.flow", "Measure how much of the gradient reaches each layer."),
     "inspect": ("unembed.cli.inspect", "Show what a file of weights holds, broken or not."),
     "verify": ("unembed.cli.verify", "Prove on your own model that its numbers are right."),
     "convert": ("unembed.cli.convert", "Write a model in another format, bit for bit."),

@@ -2,11 +2,12 @@
 
 One forward and one backward pass on given tokens; nothing is stepped, and the parameters' own `.grad` stay as they were.
 A tied table has one gradient, the sum of both of its uses, and counts with the embedding. The next file to read is
-agreement.py.
+gradient_flow.py, which follows the gradient through the stream itself.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Int
@@ -27,20 +28,13 @@ def gradient_norms(model: Transformer, ids: Int[Tensor, "batch pos"], targets: I
     not fit.
     """
     named = dict(model.named_parameters())
-    frozen = [parameter for parameter in named.values() if not parameter.requires_grad]
     device = model.embed.table.device
-    try:
-        for parameter in frozen:
-            parameter.requires_grad_(True)
-        with torch.enable_grad():
-            loss = next_token_loss(model(ids.to(device)), targets.to(device)).mean()
-            found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(False)
+    with differentiable(model):
+        loss = next_token_loss(model(ids.to(device)), targets.to(device)).mean()
+        found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
     gradients = {name: gradient for name, gradient in zip(named, found, strict=True) if gradient is not None}
-    squares = _squares_by_layer(gradients)
-    weights = _squares_by_layer({name: parameter.detach() for name, parameter in named.items()})
+    squares = squares_by_layer(gradients)
+    weights = squares_by_layer({name: parameter.detach() for name, parameter in named.items()})
     layers = sorted(weights, key=_order)
     total = sum(squares.values())
     table = Table(
@@ -59,7 +53,21 @@ def gradient_norms(model: Transformer, ids: Int[Tensor, "batch pos"], targets: I
     )
 
 
-def _squares_by_layer(tensors: Mapping[str, Tensor]) -> dict[str, float]:
+@contextmanager
+def differentiable(model: Transformer) -> Iterator[None]:
+    """Gradients are recorded inside, also for parameters that are frozen, which are frozen again afterwards."""
+    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    try:
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+        with torch.enable_grad():
+            yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+
+
+def squares_by_layer(tensors: Mapping[str, Tensor]) -> dict[str, float]:
     """Sums of squares in float64: half precision overflows at 65,504."""
     sums: dict[str, float] = {}
     for name, tensor in tensors.items():

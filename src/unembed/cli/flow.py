@@ -1,0 +1,75 @@
+"""`unembed flow`: how much of the gradient reaches each depth, of a model or of three that show why shortcuts exist."""
+
+import click
+
+from unembed.cli.models import model_options, open_model
+from unembed.cli.paths import complete_model
+from unembed.cli.render import format_option, quiet_option, say, write_result
+from unembed.errors import UsageError
+
+N_TOKENS = 2048
+
+
+@click.command(name="flow", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model", required=False, shell_complete=complete_model)
+@click.argument("data", nargs=-1)
+@click.option(
+    "--compare", is_flag=True, help="Train the same deep model with, without and beside its shortcut instead."
+)
+@click.option("--layers", type=int, help="With --compare: how deep (default 48).")
+@click.option("--steps", type=int, help="With --compare: how many steps (default 200).")
+@model_options
+@format_option
+@quiet_option
+def command(
+    model: str | None,
+    data: tuple[str, ...],
+    compare: bool,
+    layers: int | None,
+    steps: int | None,
+    tokenizer: str | None,
+    like: str | None,
+    output_format: str,
+    quiet: bool,
+) -> None:
+    """Measure the gradient by depth: of the stream after each layer of MODEL, and of each layer's parameters.
+
+    DATA are files or folders of text, of which the last tenth is read; a run needs none. With --compare no MODEL is given:
+    three models of 48 layers are trained for 200 steps, without warm-up, that differ in nothing but how a block meets the
+    stream (pre_norm, no_shortcut, post_norm).
+
+    Examples:
+
+    \b
+        unembed flow runs/tour
+        unembed flow model.gguf book.txt --format json
+        unembed flow --compare
+    """
+    if compare:
+        if model is not None:
+            raise UsageError(f"--compare trains models of its own; leave out {model!r}")
+        from unembed.recipes.depth import N_LAYERS, N_STEPS, compare_depth
+
+        def notice(variant: str, step: int, loss_nats: float) -> None:
+            if step % 50 == 0:
+                say(f"{variant}: step {step}, loss {loss_nats:.4f}", quiet=quiet)
+
+        found = compare_depth(
+            n_layers=N_LAYERS if layers is None else layers, n_steps=N_STEPS if steps is None else steps, notice=notice
+        )
+        write_result(found, output_format)
+        return
+    if model is None:
+        raise UsageError("MODEL is missing; name a model, or give --compare for three that are trained here")
+    if layers is not None or steps is not None:
+        raise UsageError("--layers and --steps belong to --compare; a MODEL has the layers that it has")
+    import torch
+
+    from unembed.lenses.gradient_flow import gradient_flow
+    from unembed.views.texts import splits_of
+
+    opened = open_model(model, tokenizer, like, quiet=quiet)
+    _, val = splits_of(model, opened, data)
+    length = min(opened.spec.context_length, N_TOKENS)
+    inputs, targets = next(val.windows(length, max(1, N_TOKENS // length)))
+    write_result(gradient_flow(opened, torch.from_numpy(inputs), torch.from_numpy(targets)), output_format)
