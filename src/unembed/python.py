@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unembed.arguments import names_of, refuse_both, refuse_no_model, refuse_types
-from unembed.errors import InputError, UsageError
+from unembed.errors import UsageError
 from unembed.model.counts import Counts
 from unembed.results import Result
 
@@ -243,34 +243,40 @@ def lens(
     ids: "Sequence[int] | Sequence[Sequence[int]] | Tensor | None" = None,
     statistics: Sequence[str] | None = None,
     top: int = 5,
+    layers: Sequence[float] | None = None,
+    after_attention: bool = False,
+    target: str | int | None = None,
 ) -> Result:
     """Reads every layer of the stream through the model's own head. Give a text, or ids, [pos] or [batch, pos].
 
-    `statistics` chooses among `top`, `entropy`, `kl_to_final`, `target`, `logsumexp`; None computes them all. See
-    lenses/logit_lens.py for what each gives. Texts are null without a tokenizer.
-    Raises: InputError when a text is given and the model has no tokenizer; UsageError when neither or both are given, or
-    a statistic is unknown; ShapeError when ids have no row in the table.
+    `statistics` chooses among `top`, `entropy`, `logsumexp`, `kl_to_final`, `js_to_final`, `tv_to_final`, `target`,
+    `cross_entropy`, `agreement`; None computes them all. See lenses/logit_lens.py for what each gives. `layers` chooses
+    layers, `after_attention` adds those inside the blocks, `target` is a token to follow everywhere, as a text or an id.
+    Texts are null without a tokenizer.
+    Raises: InputError when a text is given and the model has no tokenizer; UsageError when neither or both are given, a
+    statistic or layer is unknown, or the target is not one token; ShapeError when ids have no row in the table.
     """
     refuse_no_model("lens", model)
     refuse_types("lens", text=text, top=top)
     chosen = names_of("lens", "statistics", statistics)
     from unembed.lenses.logit_lens import STATISTICS, logit_lens
-    from unembed.tokenizers.base import with_start
+    from unembed.lenses.prompts import layers_of, target_of, text_ids, token_texts
 
     if (text is None) == (ids is None):
         raise UsageError("lens: give either a text or ids")
-    tokenizer = model.tokenizer
     if text is not None:
-        if tokenizer is None:
-            raise InputError("lens: this model has no tokenizer, so a text has no ids; give ids=[...] instead")
-        ids = [int(i) for i in tokenizer.encode(text).ids]
-        if ids and tokenizer.adds_start:
-            ids = with_start(tokenizer, ids)
-        if not ids:
-            raise UsageError(f"lens: the text {text!r} has no tokens; give at least one")
+        ids = text_ids(model, text)
     assert ids is not None
-    texts = None if tokenizer is None else [tokenizer.token_text(i) for i in range(tokenizer.vocab_size)]
-    return logit_lens(model, ids, texts=texts, n_top=top, statistics=chosen or STATISTICS)
+    return logit_lens(
+        model,
+        ids,
+        texts=token_texts(model),
+        n_top=top,
+        statistics=chosen or STATISTICS,
+        layers=layers_of(layers),
+        after_attention=after_attention,
+        target=target_of(model, target),
+    )
 
 
 def count(model: str | Path) -> Counts:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from oracles import lens as lens_oracle
 from oracles.layers import softcap
 from oracles.mixtures import random_spec
 from oracles.specs import variants
@@ -14,8 +15,10 @@ from oracles.transformer import norm as oracle_norm
 from oracles.transformer import run as oracle_run
 from oracles.weights import draw
 from unembed.errors import ShapeError, UsageError
-from unembed.lenses import logit_lens as module
+from unembed.lenses import reading
 from unembed.lenses.logit_lens import STATISTICS, logit_lens
+from unembed.lenses.reading import read
+from unembed.lenses.tables import MATRICES
 from unembed.model.check import from_plain
 from unembed.model.transformer import Transformer
 
@@ -40,46 +43,37 @@ def causal(spec):
 
 
 def oracle(spec, weights, ids, n_known):
-    """Entropy, divergence, log-sum-exp, target's rank and log-probability, as loops over plain numbers."""
+    """Every statistic of each sequence, from scores that loops over plain numbers made; and the logits."""
     taps = oracle_run(spec, weights, ids.tolist())
     n_layers = len(spec["blocks"])
     streams = [taps["blocks.0.resid_pre"], *(taps[f"blocks.{i}.resid_post"] for i in range(n_layers))]
 
-    def distribution(vector):
+    def scores(vector):
         if spec["final_norm"] is not None:
             vector = oracle_norm(vector, spec["final_norm"], weights, "final_norm")
-        scores = [float(s) for s in oracle_head(vector, spec["head"], weights)[:n_known]]
-        total = math.log(sum(math.exp(s) for s in scores))
-        return [s - total for s in scores], total
+        return [float(s) for s in oracle_head(vector, spec["head"], weights)[:n_known]]
 
-    out = {name: np.empty((len(ids), n_layers + 1, N_POS), dtype=object) for name in module.MATRICES}
+    made = []
     for b, row in enumerate(ids.tolist()):
-        for layer, stream in enumerate(streams):
-            for p in range(N_POS):
-                logs, total = distribution(stream[b][p])
-                final, _ = distribution(streams[-1][b][p])
-                out["entropy_nats"][b, layer, p] = -sum(math.exp(x) * x for x in logs)
-                out["kl_to_final_nats"][b, layer, p] = sum(
-                    math.exp(f) * (f - x) for f, x in zip(final, logs, strict=True)
-                )
-                out["logsumexp_nats"][b, layer, p] = total
-                target = (row[p + 1] if p + 1 < N_POS else None) if causal(spec) else row[p]
-                known = target is not None and target < n_known
-                out["target_logprob"][b, layer, p] = logs[target] if known else None
-                # equal scores may be told apart by their last bits, so a rank is a range
-                near = [1 + sum(x > logs[target] + slack for x in logs) for slack in (1e-9, -1e-9)] if known else None
-                out["target_rank"][b, layer, p] = near
-    return out, taps["logits"]
+        targets = [*row[1:], None] if causal(spec) else row
+        targets = [None if i is None or i >= n_known else i for i in targets]
+        whole = [[scores(stream[b][p]) for p in range(N_POS)] for stream in streams]
+        made.append(lens_oracle.statistics(whole, targets=targets, following=targets, n_top=5))
+    return made, taps["logits"]
 
 
-def close(got, expected):
-    assert got.shape == expected.shape
-    for a, b in zip(got.ravel(), expected.ravel(), strict=True):
-        assert (a is None) == (b is None)
-        if isinstance(b, list):
-            assert b[0] <= a <= b[1]
-        elif a is not None:
-            assert float(a) == pytest.approx(float(b), abs=1e-9)
+def close(got, expected, name):
+    assert got.shape == (len(expected), len(expected[0])), name
+    for layer, row in enumerate(expected):
+        for pos, b in enumerate(row):
+            a, where = got[layer][pos], f"{name}, layer {layer}, position {pos}"
+            assert (a is None) == (b is None), where
+            if isinstance(b, tuple):
+                assert b[0] <= a <= b[1], where
+            elif isinstance(b, bool):
+                assert bool(a) == b, where
+            elif a is not None:
+                assert float(a) == pytest.approx(float(b), abs=1e-9), where
 
 
 NAMED = ("plain", "untied_head_everything", "tied_head_softcap", "final_norm_none", "bidirectional", "residual_post")
@@ -101,8 +95,10 @@ def check_against_oracle(spec):
     n_known = spec["embedding"]["vocab_size"] - 2
     result = logit_lens(model, torch.from_numpy(ids), texts=[f"t{i}" for i in range(n_known)])
     expected, logits = oracle(spec, weights, ids, n_known)
-    for name in module.MATRICES:
-        close(result.values[name], expected[name])
+    for b, one in enumerate(expected):
+        for name in MATRICES:
+            close(result.values[name][b], one[name], name)
+        assert result.values["settled_layer"][b] == one["settled"]
     assert result.values["identity_error"] < 1e-10
     last = model.spec.n_layers
     top = result.tables["top"]
@@ -136,23 +132,26 @@ def rms_model(cap=None):
     return model
 
 
+def best_probabilities(model, streams):
+    """The first token's probability in each layer, for streams of one position."""
+    found = read(model, torch.tensor(streams).double()[:, None], n_top=1, statistics=("top", "logsumexp")).numbers
+    return (found["top_scores"][:, 0, 0] - found["logsumexp_nats"][:, 0]).exp().tolist()
+
+
 def test_worked_example_each_layer_is_normed_by_its_own_size():
     # A26a: early residual [2,0,0,0], late [20,0,0,0]: both read [2,0,0,0]; with the late scale it would be 0.2893
     model = rms_model()
-    streams = [torch.tensor([[[x, 0.0, 0.0, 0.0]]]).double() for x in (2.0, 20.0)]
-    with torch.no_grad():
-        found = module._read(model, streams, torch.tensor([[-1]]), 4, 1, ("top", "logsumexp"))
+    streams = [[x, 0.0, 0.0, 0.0] for x in (2.0, 20.0)]
+    found = best_probabilities(model, streams)
     p = math.exp(2) / (math.exp(2) + 3)
-    assert found["top_probabilities"][0, :, 0, 0].tolist() == pytest.approx([p, p], abs=1e-9)
+    assert found == pytest.approx([p, p], abs=1e-9)
     assert p == pytest.approx(0.7112, abs=1e-4)
 
 
 def test_softcap_is_part_of_the_reading():
-    streams = [torch.tensor([[[2.0, 0.0, 0.0, 0.0]]]).double()]
-    with torch.no_grad():
-        found = module._read(rms_model(cap=0.5), streams, torch.tensor([[-1]]), 4, 1, ("top",))
+    found = best_probabilities(rms_model(cap=0.5), [[2.0, 0.0, 0.0, 0.0]])
     capped = math.exp(softcap(2.0, 0.5))
-    assert found["top_probabilities"][0, 0, 0, 0] == pytest.approx(capped / (capped + 3), abs=1e-9)
+    assert found == pytest.approx([capped / (capped + 3)], abs=1e-9)
 
 
 def test_several_sequences_read_as_each_alone():
@@ -177,7 +176,7 @@ def test_pieces_give_the_same_as_the_whole(monkeypatch):
     model, _ = build(spec)
     ids = ids_for(spec, n_rows=3)
     whole = logit_lens(model, ids.tolist()).to_dict()
-    monkeypatch.setattr(module, "NUMBERS_AT_ONCE", spec["embedding"]["vocab_size"] * 4)
+    monkeypatch.setattr(reading, "SCORES_AT_ONCE", spec["embedding"]["vocab_size"] * 4)
     pieces = logit_lens(model, ids.tolist()).to_dict()
     assert pieces.keys() == whole.keys()
     np.testing.assert_allclose(pieces["entropy_nats"], whole["entropy_nats"], atol=1e-12)
@@ -239,7 +238,11 @@ def test_half_precision_is_read_in_float32(name):
         (torch.tensor([[[1]]]), {}, r"ids are \[1, 1, 1\]"),
         (torch.tensor([0.5]), {}, "torch.float32; give at least one id, as whole numbers"),
         ([[1], [1, 2]], {}, "of one length each"),
-        ([1], {"statistics": ("top", "entrpy")}, "no statistic is named 'entrpy'; there are top, entropy"),
+        (
+            [1],
+            {"statistics": ("top", "entrpy")},
+            "no statistic is named 'entrpy'; there are top, entropy, .* Did you mean entropy?",
+        ),
         ([1], {"n_top": 0}, "top is 0; it must be at least 1"),
     ],
 )

@@ -68,7 +68,7 @@ def number(column: str, value: float, words: Words) -> str:
 
 def is_share(name: str) -> bool:
     """Whether a name promises a share of one: then it is written as a percentage, and shaded from 0 to 1."""
-    return name in _SHARES or name.startswith("explained_") or name.endswith("_share")
+    return name in _SHARES or name.startswith("explained_") or name.endswith(("_share", "_probability"))
 
 
 def panels(picture: Picture, tables: Tables) -> list[Any]:

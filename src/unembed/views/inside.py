@@ -20,6 +20,8 @@ from unembed.views.run import RunView
 
 MOST_POINTS = 400  # more points than this hide each other
 LENS_TOKENS = 9  # as many cells as fit beside each other on a wide page, and none is cut at its edge
+# what a reader of the page asks first; a table of all that can be measured is wider than a page
+LENS_STATISTICS = ("top", "entropy", "kl_to_final", "target", "agreement")
 N_FOCUS = 4
 COUNTED_IDS = 10_000_000  # enough to know which tokens are common, in little memory
 
@@ -31,7 +33,7 @@ def lens(run: RunView) -> Result:
     written = continue_text(model, opening, n_tokens=n, sampling=GREEDY, seed=0).values
     start, is_text = prompt_ids(tokenizer, opening)
     ids = [*start, *written["ids"]][-n:] if is_text else list(written["ids"])[:n] or start
-    found = logit_lens(model, ids, texts=run.token_texts)
+    found = logit_lens(model, ids, texts=run.token_texts, statistics=LENS_STATISTICS)
     # the page shows single numbers and the picture; the arrays stand in its table
     single = {"n_layers": model.spec.n_layers, "identity_error": found.values["identity_error"]}
     return replace(found, tables={"lens": found.tables["lens"]}, values=single)
