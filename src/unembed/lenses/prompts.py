@@ -4,8 +4,10 @@ The next file to read is logit_lens.py, or any other lens: all of them begin her
 """
 
 from collections.abc import Sequence
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from unembed.errors import InputError, UsageError
 from unembed.model.transformer import Transformer
@@ -35,7 +37,8 @@ def target_of(model: Transformer, target: Any, *, what: str = "lens") -> int | N
 
     Raises: UsageError when the text is not one token, saying which are like it; InputError without a tokenizer.
     """
-    if target is None or (isinstance(target, Integral) and not isinstance(target, bool)):
+    is_id = isinstance(target, int | np.integer) and not isinstance(target, bool)
+    if target is None or is_id:
         return None if target is None else int(target)
     if not isinstance(target, str):
         raise UsageError(f"{what}: target is {repr(target)[:60]}, expected a token's text or its id")
