@@ -8,6 +8,7 @@ from unembed.generation.candidates import CANDIDATE_COLUMNS, STEP_COLUMNS
 from unembed.generation.texts import VALUES
 from unembed.recipes.outcome import Outcome
 from unembed.tokenizers.comparing import compare
+from unembed.training.profile import PARTS
 from unembed.verify.claim import Claim
 
 COMPARED = compare("to be or not to be, that is the question\n" * 40, vocab_size=260)
@@ -19,13 +20,15 @@ TEXTS = {
         "kind", "repair", "lossless"],
         *["parameters_untied", "table_parameters", "by_part", "bytes", "flops_per_token"],
     ],
-    "table": ["claims", "tensors", "checks", "tokens", "samples", "candidates", "steps", *COMPARED.tables],
+    "table": ["claims", "tensors", "checks", "tokens", "samples", "candidates", "steps", "profile",
+              *COMPARED.tables],
     "column": [
         *CANDIDATE_COLUMNS, *STEP_COLUMNS, *Claim._fields, *VALUES[4:5], "seed", "prompt", "text", "dtype", "shape", "span",
         *(column for table in COMPARED.tables.values() for column in table.columns),
     ],
     "choice": ["status.proved", "status.failed", "status.skipped", "status.ok", "status.broken", "stopped.steps",
-               "stopped.early", "stopped.length", "stopped.end", "stopped.stop", "stopped.context"],
+               "stopped.early", "stopped.length", "stopped.end", "stopped.stop", "stopped.context",
+               *(f"part.{name}" for name in (*PARTS, "between"))],
 }  # fmt: skip
 
 

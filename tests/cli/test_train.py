@@ -56,6 +56,21 @@ def test_json_alone_on_stdout_with_the_keys_of_the_contract(here, text_file):
     assert description(here / "run")["command"] == given
 
 
+def test_profile_says_where_the_time_went(here, text_file):
+    done = train(text_file, "--out", "run", "--profile", "--format", "json")
+    assert done.code == 0, done
+    found = done.json
+    assert list(found) == [*KEYS, *ADDED, "profile"]
+    profile = found["profile"]
+    assert {"forward", "loss", "loss_backward", "backward", "optimizer", "data", "evaluation", "saving"} <= set(
+        profile["part"]
+    )
+    assert sum(profile["share"]) == pytest.approx(1.0)
+    assert sum(profile["seconds"]) >= found["seconds"]
+    assert "profile: a step takes " in done.err
+    assert "advice: " in done.err
+
+
 @pytest.mark.slow
 def test_quiet_says_nothing_but_the_result(here, text_file):
     done = train(text_file, "--out", "run", "--quiet", "--format", "json")

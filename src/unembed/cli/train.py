@@ -35,6 +35,7 @@ from unembed.cli.render import command_line, format_option, quiet_option, say, w
     help="Change a setting; may be given many times. docs/settings.md lists them all.",
 )
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, or begin it if there is none.")
+@click.option("--profile", is_flag=True, help="Say in the end where the time went, and what would make it less.")
 @click.option("--device", default=None, help="cpu, cuda, mps; by default an accelerator if there is one.")
 @click.option("--threads", type=int, help="Threads of the CPU kernels (default: one for a small model).")
 @format_option
@@ -49,6 +50,7 @@ def command(
     newlines: str,
     settings: tuple[str, ...],
     resume: bool,
+    profile: bool,
     device: str | None,
     threads: int | None,
     output_format: str,
@@ -72,11 +74,13 @@ def command(
     from unembed.cli.progress import Progress
     from unembed.corpora.reading import Reading
     from unembed.errors import UsageError
+    from unembed.recipes.advice import profile_table
     from unembed.recipes.start import train
     from unembed.recipes.threads import asked_threads
     from unembed.results import Result
     from unembed.runtime import choose_device, set_threads
     from unembed.training.config import parse_setting
+    from unembed.training.profile import Profile
 
     named = dict(parse_setting(text) for text in settings)
     if steps is not None:
@@ -92,7 +96,8 @@ def command(
     if resume and out is None:
         raise UsageError("--resume needs --out: the folder of the run to go on with")
     set_threads(threads)  # before anything is begun, so that a number that cannot be leaves nothing behind
-    progress = Progress(quiet=quiet)
+    progress, chosen = Progress(quiet=quiet), choose_device(device)
+    measured = Profile(chosen.partition(":")[0]) if profile else None
     outcome = train(
         data,
         recipe_name=recipe,
@@ -101,14 +106,16 @@ def command(
         reading=Reading(newlines="lf" if newlines == "lf" else "keep", column=column),
         resume=resume,
         command=command_line(),
-        device=choose_device(device),
+        device=chosen,
         threads=asked_threads(threads, os.environ),
         observers=[progress],
         say=lambda sentence: say(sentence, quiet=quiet),
         on_signal=progress.on_signal,
+        profile=measured,
     )
     values = {name: getattr(outcome, name) for name in outcome.__dataclass_fields__}
-    write_result(Result(name="train", values=msgspec.to_builtins(values)), output_format)
+    tables = {} if measured is None else {"profile": profile_table(measured)}
+    write_result(Result(name="train", values=msgspec.to_builtins(values), tables=tables), output_format)
     run = shlex.quote(outcome.run)
     say(f"next: unembed sample {run}   ·   unembed report {run}", quiet=quiet)
 

@@ -40,6 +40,8 @@ class Outcome:
 
 def opening(trainer: Trainer, why: str = "") -> Iterator[str]:
     """What is said before the first step: the model's size, what is going to be done, and what could not be done as asked."""
+    if trainer.is_finished:
+        return
     sizes = trainer.group_sizes
     told = f"weight decay applies to {sizes.decayed:,} of them, and not to {sizes.undecayed:,}"
     yield f"{count(trainer.config.model).parameters:,} parameters: {told} (norms' gains, biases)"

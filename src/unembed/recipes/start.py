@@ -27,6 +27,7 @@ from unembed.model.init import build
 from unembed.optim.schedules import learning_rate
 from unembed.places import check_path
 from unembed.recipes import recipe
+from unembed.recipes.advice import in_words
 from unembed.recipes.base import Prepared
 from unembed.recipes.outcome import Outcome, opening, outcome, verdict
 from unembed.recipes.refusals import refuse_absent, refuse_converted
@@ -36,6 +37,7 @@ from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.base import Tokenizer
 from unembed.training.config import RunConfig, config_of, with_settings
 from unembed.training.loop import Trainer
+from unembed.training.profile import Profile, no_profile
 from unembed.training.run_parts import lost_history
 from unembed.training.samples import Sampler
 from unembed.training.tensorboard import EventWriter, require_tensorboard
@@ -61,13 +63,15 @@ def train(
     observers: Sequence[Observer] = (),
     say: Say = lambda sentence: None,
     on_signal: Say = lambda name: None,
+    profile: Profile | None = None,
 ) -> Outcome:
     """Trains a run by a recipe and leaves it in the folder `out`.
 
     With `resume` an existing run goes on from its newest complete checkpoint; where there is none it starts again, and
     where there is no run it begins one. `say` is handed sentences for the user, `on_signal` the name of a signal as it
     comes (see training/signals.py). `threads` are torch's: a number, "auto" for what the run deserves (threads.py), None
-    for those that are set. Raises: RunError when a run is in the way; what Trainer.run raises.
+    for those that are set. A `profile` is filled, and what it says is said. Raises: RunError when a run is in the way; what
+    Trainer.run raises.
     """
     settings = dict(settings or {})
     if not str(out):
@@ -98,16 +102,17 @@ def train(
         sampler = Sampler(config.seed) if config.model.is_causal else None
         with ExitStack() as watching:
             watch = TableWatch(model, **msgspec.structs.asdict(config.training.tying))
-            trainer = Trainer(
-                model, config, shards.train, shards.val, run=run, observers=observers, sampler=sampler, watch=watch
-            )
+            given: dict[str, Any] = {"run": run, "observers": observers, "sampler": sampler, "watch": watch}
+            trainer = Trainer(model, config, shards.train, shards.val, **given, profile=profile or no_profile)
             _restore(run, trainer, say)
+            if profile is not None:
+                profile.begins(trainer.step_number, trainer.tokens)
+                watching.callback(lambda: [say(sentence) for sentence in in_words(trainer, profile)])
             if config.training.tensorboard:
                 writer = watching.enter_context(EventWriter(run.path, run.metrics()))
                 trainer.observers = (*trainer.observers, writer)
-            if not trainer.is_finished:
-                for sentence in opening(trainer, why_steps):
-                    say(sentence)
+            for sentence in opening(trainer, why_steps):
+                say(sentence)
             trainer.run(on_signal)
         for sentence in verdict(trainer, run.path):
             say(sentence)

@@ -60,6 +60,8 @@ class NoProfile:
 class Profile:
     """Adds up the seconds of each part, and those between them. A part's time is its own, without that of parts inside it.
 
+    A run that goes on has done `n_steps_before` and `n_tokens_before` already.
+
     >>> profile = Profile()
     >>> with profile.part("data"), profile.part("saving"):
     ...     pass
@@ -68,10 +70,14 @@ class Profile:
     """
 
     def __init__(self, device: str = "cpu") -> None:
-        self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        self.between = 0.0
         self._device = device
         self._open: list[str] = []
+        self.begins(0, 0)
+
+    def begins(self, n_steps: int, n_tokens: int) -> None:
+        """Starts from nothing: the run is about to do its first step, or to go on after so many."""
+        self.seconds = dict.fromkeys(PARTS, 0.0)
+        self.between, self.n_steps_before, self.n_tokens_before = 0.0, n_steps, n_tokens
         self._last = self._began = self._now()
 
     @property
