@@ -4,7 +4,7 @@ Advice is given where a part takes more than it usually does, names the setting 
 measured in this very run. The next file to read is ../training/profile.py, which measures.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from unembed.planning.flops import flops
 from unembed.results import Table
@@ -40,6 +40,12 @@ def profile_table(profile: Profile) -> Table:
         "share": [one / total for one, _ in found],
     }
     return Table(columns=columns, units={"seconds": "s"})
+
+
+def tell(trainer: Trainer, profile: Profile, say: Callable[[str], None]) -> None:
+    """Says the sentences of `in_words`."""
+    for sentence in in_words(trainer, profile):
+        say(sentence)
 
 
 def in_words(trainer: Trainer, profile: Profile, *, peak_flops: float | None = None) -> Iterator[str]:

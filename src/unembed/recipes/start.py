@@ -27,7 +27,7 @@ from unembed.model.init import build
 from unembed.optim.schedules import learning_rate
 from unembed.places import check_path
 from unembed.recipes import recipe
-from unembed.recipes.advice import in_words
+from unembed.recipes.advice import tell
 from unembed.recipes.base import Prepared
 from unembed.recipes.outcome import Outcome, opening, outcome, verdict
 from unembed.recipes.refusals import refuse_absent, refuse_converted
@@ -107,7 +107,7 @@ def train(
             _restore(run, trainer, say)
             if profile is not None:
                 profile.begins(trainer.step_number, trainer.tokens)
-                watching.callback(lambda: [say(sentence) for sentence in in_words(trainer, profile)])
+                watching.callback(tell, trainer, profile, say)
             if config.training.tensorboard:
                 writer = watching.enter_context(EventWriter(run.path, run.metrics()))
                 trainer.observers = (*trainer.observers, writer)
