@@ -23,6 +23,8 @@ SETTINGS = (
     "checkpoint_every",
     "eval_every",
     "compile",
+    "checkpoint_activations",
+    "chunked_loss",
     "context_length",
     "tied",
     "tensorboard",
