@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from markup import markdown_table
-from unembed.training.settings import OF_RECIPES, READING, WHAT
+from unembed.training.settings import OF_KINDS, OF_RECIPES, READING, WHAT
 
 # What the recipe small decides from the text and the minutes; everything else it has in common with nanogpt-cpu.
 CHOSEN = ("steps", "batch_size", "learning_rate", "context_length", "eval_every", "checkpoint_every")
@@ -35,20 +35,24 @@ def settings_page() -> str:
 
 def rows() -> Iterator[tuple[str, ...]]:
     """One line a setting, in the order of settings.py."""
-    from unembed.training.config import LONGEST_CONTEXT, SHORT_NAMES
+    from unembed.training.config import KINDS, LONGEST_CONTEXT, SHORT_NAMES, with_settings
     from unembed.training.ranges import BY_PATH
 
     config = nanogpt_config()
+    other = with_settings(config, {name: kinds[-1] for name, kinds in KINDS.items()})
     for name, what in WHAT.items():
         if name == "tied":
             kind, rule, value = "true or false", "", "true"
+        elif name in KINDS:
+            kind, rule, value = "text", ", ".join(f"`{one}`" for one in KINDS[name]), KINDS[name][0]
         elif name == "context_length":
             kind, value = TYPES[int], str(config.model.context_length)
             rule = f"at least 1 and at most {LONGEST_CONTEXT:,}"
         else:
             path = SHORT_NAMES.get(name, name)
-            kind, value = field_of(config, path)
+            kind, value = field_of(other if name in OF_KINDS else config, path)
             rule = BY_PATH[path].rule if path in BY_PATH else ""
+        value += f", with `{OF_KINDS[name]}`" if name in OF_KINDS else ""
         value += ", *chosen* by small" if name in (*CHOSEN, *DERIVED) else ""
         yield f"`{name}`", kind, rule, value, what
     for name, what in READING.items():

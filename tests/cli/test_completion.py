@@ -95,10 +95,10 @@ def test_on_a_terminal_it_says_where_the_lines_go():
 
 def test_names_that_are_repeated_here_are_those_of_the_library():
     from unembed.recipes import RECIPES
-    from unembed.training.config import MODEL_SETTINGS, SHORT_NAMES
+    from unembed.training.config import KINDS, MODEL_SETTINGS, SHORT_NAMES
 
     assert set(paths.RECIPES) == {one.name for one in RECIPES}
-    assert set(paths.SETTINGS) == {*SHORT_NAMES, *MODEL_SETTINGS}
+    assert set(paths.SETTINGS) == {*SHORT_NAMES, *MODEL_SETTINGS, *KINDS}
 
 
 def test_names_that_a_shell_would_obey_are_not_offered(here):

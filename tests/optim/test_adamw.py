@@ -1,5 +1,8 @@
 """AdamW: who decays, and one step after another against the formula in float64 NumPy."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +10,7 @@ import torch
 from oracles.specs import NORMS, base, changed
 from small import small_model
 from unembed.model.counts import count
-from unembed.optim.adamw import AdamWConfig, make_adamw, parameter_groups
+from unembed.optim.adamw import AdamW, AdamWConfig, make_adamw, parameter_groups
 
 CONFIG = AdamWConfig(beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.5)
 LEARNED = {"type": "learned", "n_rows": 12, "offset": 0}
@@ -91,3 +94,64 @@ def test_oracle_steps_equal_the_formula(generator):
         optimizer.step()
         for name, parameter in model.named_parameters():
             np.testing.assert_allclose(parameter.detach().numpy(), theta[name], rtol=1e-11, atol=1e-12, err_msg=name)
+
+
+def test_oracle_bits_equal_those_of_torchs_own_class(generator):
+    ours, theirs = (small_model(SPECS["tables"], dtype=torch.float32) for _ in range(2))
+    optimizer, _ = make_adamw(ours, CONFIG)
+    groups = [
+        {"params": [p for p in theirs.parameters() if p.ndim >= 2], "weight_decay": CONFIG.weight_decay},
+        {"params": [p for p in theirs.parameters() if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    expected = torch.optim.AdamW(groups, betas=(CONFIG.beta1, CONFIG.beta2), eps=CONFIG.eps, fused=True)
+    for rate in (0.1, 0.03, 0.5):
+        for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            one.grad = torch.randn(one.shape, generator=generator)
+            other.grad = one.grad.clone()
+        for group in (*optimizer.param_groups, *expected.param_groups):
+            group["lr"] = rate
+        optimizer.step()
+        expected.step()
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(one, other)
+        for entry, value in expected.state[other].items():
+            assert torch.equal(optimizer.state[one][entry], value), entry
+
+
+def test_a_parameter_in_two_groups_is_refused():
+    parameter = torch.nn.Parameter(torch.ones(2))
+    with pytest.raises(ValueError, match="a parameter appears in more than one place"):
+        AdamW([{"params": [parameter]}, {"params": [parameter]}])
+
+
+def test_gradients_are_forgotten_or_filled_with_zeros():
+    optimizer, _ = make_adamw(small_model(), CONFIG)
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for parameter in parameters[1:]:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.zero_grad(set_to_none=False)
+    assert parameters[0].grad is None
+    assert all(torch.equal(one.grad, torch.zeros_like(one)) for one in parameters[1:])
+    optimizer.zero_grad()
+    assert all(one.grad is None for one in parameters)
+
+
+def test_a_closure_is_called_with_gradients_on():
+    model = small_model()
+    optimizer, _ = make_adamw(model, CONFIG)
+    assert optimizer.step(torch.is_grad_enabled) is True
+
+
+@pytest.mark.slow
+def test_making_one_imports_no_compiler():
+    """torch's own classes import torch._dynamo, which takes as long as torch itself."""
+    code = (
+        "import sys, torch\n"
+        "from unembed.optim.adamw import AdamW\n"
+        "p = torch.nn.Parameter(torch.ones(2)); p.grad = torch.ones(2)\n"
+        "o = AdamW([{'params': [p], 'betas': (0.9, 0.99), 'eps': 1e-8, 'weight_decay': 0.0}])\n"
+        "o.step(); o.zero_grad()\n"
+        "print('torch._dynamo' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -11,8 +11,10 @@ from small import run_config
 from unembed.corpora.reading import Reading
 from unembed.errors import UsageError
 from unembed.model.spec import TiedHead, UntiedHead
+from unembed.optim.muon import MuonConfig
 from unembed.optim.schedules import Plateau
 from unembed.training.config import (
+    KINDS,
     MODEL_SETTINGS,
     SHORT_NAMES,
     RunConfig,
@@ -51,6 +53,7 @@ VALUES = {
     "tensorboard": True,
     "checkpoint_activations": True,
     "chunked_loss": True,
+    "eval_at_start": False,
     "tying.gradient_every": 4,
     "tying.lookup_gradient_scale": 2.5,
 }
@@ -109,6 +112,33 @@ def test_tied_exchanges_the_head_and_nothing_else():
     assert isinstance(untied.model.head, UntiedHead)
     assert isinstance(with_settings(untied, {"tied": True}).model.head, TiedHead)
     assert with_settings(untied, {"tied": True}) == run_config()
+
+
+def test_optimizer_and_schedule_by_name_keep_the_numbers_that_they_share():
+    config = with_settings(run_config(), {"optimizer": "muon", "schedule": "plateau", "steps": 50, "weight_decay": 0.3})
+    expected = MuonConfig(beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.3, matrix_learning_rate=0.02, momentum=0.95)
+    assert config.training.optimizer == expected
+    assert config.training.schedule == Plateau(peak=1e-2, floor=1e-3, warmup_steps=2, decay_steps=30)
+    back = with_settings(config, {"optimizer": "adamw", "schedule": "cosine", "steps": 10, "weight_decay": 0.1})
+    assert back == run_config()
+    same = with_settings(config, {"training.optimizer.momentum": 0.5, "training.schedule.decay_steps": 7})
+    assert with_settings(same, {"optimizer": "muon", "schedule": "plateau"}) == same
+    assert (same.training.optimizer.momentum, same.training.schedule.decay_steps) == (0.5, 7)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_kind_is_put_in_before_its_fields_and_after_the_rate(order):
+    settings = {
+        "training.optimizer.momentum": 0.5,
+        "training.schedule.decay_steps": 3,
+        "training.schedule.floor": 0.25,
+        "schedule": "plateau",
+        "optimizer": "muon",
+        "learning_rate": 0.5,
+    }
+    config = with_settings(run_config(), dict(list(settings.items())[::order]))
+    assert config.training.schedule == Plateau(peak=0.5, floor=0.25, warmup_steps=2, decay_steps=3)
+    assert config.training.optimizer.momentum == 0.5
 
 
 def test_context_length_brings_the_rows_that_a_table_needs():
@@ -201,6 +231,9 @@ def test_unknown_settings_are_told_from_known_ones(name, hint):
         ({"context_length": "long"}, "setting context_length is 'long'; it must be a whole number"),
         ({"context_length": True}, "setting context_length is True; it must be a whole number"),
         ({"learning_rate": "fast"}, "setting learning_rate is 'fast'; it must be a number"),
+        ({"optimizer": "sgd"}, "setting optimizer is 'sgd'; it must be adamw or muon"),
+        ({"optimizer": None}, "setting optimizer is 'None'; it must be adamw or muon"),
+        ({"schedule": ["cosine"]}, r"""setting schedule is "\['cosine'\]"; it must be cosine or plateau"""),
     ],
 )
 def test_wrong_types_are_named(settings, message):
@@ -234,6 +267,9 @@ def test_wrong_types_are_named(settings, message):
         ("training.optimizer.beta1", 1.0, "at least 0 and below 1"),
         ("training.optimizer.beta2", -0.1, "at least 0 and below 1"),
         ("training.optimizer.eps", 0.0, "above 0 and finite"),
+        ("training.optimizer.matrix_learning_rate", 0.0, "above 0 and finite"),
+        ("training.optimizer.momentum", 1.0, "at least 0 and below 1"),
+        ("training.schedule.decay_steps", -1, "0 or more"),
         ("log_every", 0, "at least 1"),
         ("eval_every", 0, "at least 1"),
         ("checkpoint_every", 0, "at least 1"),
@@ -244,8 +280,9 @@ def test_wrong_types_are_named(settings, message):
 )
 def test_ranges_are_named(name, value, rule):
     path = name if name in SHORT_NAMES or "." in name else f"training.{name}"
+    kinds = {"optimizer": "muon", "schedule": "plateau"}
     with pytest.raises(UsageError, match=f"setting {re.escape(name)} is {re.escape(str(value))}; it must be {rule}"):
-        with_settings(run_config(), {path: value})
+        with_settings(run_config(), {**kinds, path: value})
 
 
 def test_ranges_hold_for_a_config_made_in_python_too():
@@ -263,8 +300,8 @@ def test_context_that_no_model_has_is_refused():
 
 
 def test_every_field_of_a_run_has_its_sentence():
-    plain = msgspec.to_builtins(run_config())
-    paths = {SHORT_NAMES.get(name, name) for name in WHAT} - set(MODEL_SETTINGS)
+    plain = msgspec.to_builtins(with_settings(run_config(), {"optimizer": "muon", "schedule": "plateau"}))
+    paths = {SHORT_NAMES.get(name, name) for name in WHAT} - set(MODEL_SETTINGS) - set(KINDS)
     fields = set(_paths({"training": plain["training"], "init": plain["init"]}, ""))
     assert paths == {"seed", *fields}
     assert set(READING) == set(Reading.__struct_fields__)
@@ -281,6 +318,15 @@ def test_an_unknown_setting_gets_the_whole_list_and_the_likest_name_first():
         assert len(said.splitlines()) <= 4
         if given != "qqqq":
             assert "Did you mean learning_rate" in said
+
+
+def test_a_setting_of_another_optimizer_or_schedule_is_told():
+    for name, kind in (
+        ("training.optimizer.momentum", "optimizer=muon"),
+        ("training.schedule.decay_steps", "schedule=pl"),
+    ):
+        with pytest.raises(UsageError, match=f"setting {name} belongs to {kind}.*; give that too"):
+            with_settings(run_config(), {name: 1})
 
 
 def test_a_setting_of_another_recipe_is_told():

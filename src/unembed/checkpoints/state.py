@@ -49,8 +49,9 @@ def restore_optimizer(
 ) -> None:
     """Puts saved moments and step counts back; none at all are the state before the first step.
 
-    Raises: CheckpointError when a tensor belongs to no parameter, has another shape than it, or a parameter has none:
-    it would begin again from zero moments without a word.
+    Raises: CheckpointError when a tensor belongs to no parameter, has another shape than it, or a parameter lacks what
+    others of its kind have: it would begin again from zero moments without a word. An optimizer that treats groups
+    differently says what each keeps under `keeps`.
     """
     parameters = {clean(name): parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     entries: dict[str, set[str]] = {name: set() for name in parameters}
@@ -64,8 +65,10 @@ def restore_optimizer(
                 f"{list(parameters[owner].shape)}"
             )
         entries[owner].add(entry)
+    keeps = {id(one): set(group.get("keeps", ())) for group in optimizer.param_groups for one in group["params"]}
     every = set().union(*entries.values())
-    if partial := [name for name, found in entries.items() if found != every]:
+    wanted = {name: (keeps.get(id(one)) or every) if every else every for name, one in parameters.items()}
+    if partial := [name for name, found in entries.items() if found != wanted[name]]:
         raise CheckpointError(
             f"{where}: {len(partial)} parameters lack some of the optimizer's tensors {sorted(every)}: {partial[:4]}"
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-RECIPES = ("small", "nanogpt-cpu", "tour")
+RECIPES = ("small", "nanogpt-cpu", "speedrun", "tour")
 SETTINGS = (
     "seed",
     "batch_size",
@@ -30,6 +30,9 @@ SETTINGS = (
     "tensorboard",
     "early_stop",
     "sample_every",
+    "eval_at_start",
+    "optimizer",
+    "schedule",
     "tying.gradient_every",
     "tying.lookup_gradient_scale",
 )

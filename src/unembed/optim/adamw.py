@@ -1,14 +1,16 @@
 """AdamW with each parameter in exactly one group: matrices and tables decay, gains and biases do not.
 
 Embedding and position tables decay like every matrix, as in nanoGPT; a shared table is one parameter and decays once.
-The next file to read is schedules.py.
+The next file to read is muon.py.
 """
 
 from collections.abc import Iterable
+from typing import Any, Protocol
 
 import msgspec
-import torch
 from torch import nn
+
+from unembed.optim.base import ADAMW_STATE, LightOptimizer
 
 
 class AdamWConfig(msgspec.Struct, tag="adamw", tag_field="type", frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -18,6 +20,19 @@ class AdamWConfig(msgspec.Struct, tag="adamw", tag_field="type", frozen=True, kw
     beta2: float
     eps: float
     weight_decay: float
+
+
+class AdamWNumbers(Protocol):
+    """What has AdamW's numbers: its own config, and that of an optimizer which leaves some parameters to it."""
+
+    @property
+    def beta1(self) -> float: ...
+    @property
+    def beta2(self) -> float: ...
+    @property
+    def eps(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
 
 
 class GroupSizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,24 +60,31 @@ def parameter_groups(
     return groups
 
 
-def make_adamw(model: nn.Module, config: AdamWConfig) -> tuple[torch.optim.AdamW, GroupSizes]:
-    """Builds the optimizer over a model's parameters, and says how large its two groups are.
+class AdamW(LightOptimizer):
+    """torch.optim.AdamW's steps to the last bit, always by its fused kernel."""
 
-    The fused kernel is used: one pass over each tensor instead of a dozen, with the same formula. The rate is a tensor
-    nowhere; the training loop writes it into the groups before each step.
-    """
-    decayed, undecayed = parameter_groups(model.named_parameters())
-    groups = [
-        {"params": [p for _, p in decayed], "weight_decay": config.weight_decay},
-        {"params": [p for _, p in undecayed], "weight_decay": 0.0},
+    def update(self, group: dict[str, Any], parameters: list[nn.Parameter]) -> None:
+        """Moves one group."""
+        self.update_adamw(group, parameters)
+
+
+def adamw_groups(
+    decayed: Iterable[tuple[str, nn.Parameter]], undecayed: Iterable[tuple[str, nn.Parameter]], config: AdamWNumbers
+) -> list[dict[str, Any]]:
+    """The two groups as an optimizer takes them; the training loop writes the rate into them before each step."""
+    numbers = {"betas": (config.beta1, config.beta2), "eps": config.eps, "keeps": ADAMW_STATE}
+    return [
+        {"params": [p for _, p in decayed], "weight_decay": config.weight_decay, **numbers},
+        {"params": [p for _, p in undecayed], "weight_decay": 0.0, **numbers},
     ]
-    optimizer = torch.optim.AdamW(
-        [group for group in groups if group["params"]],
-        lr=0.0,
-        betas=(config.beta1, config.beta2),
-        eps=config.eps,
-        fused=True,
-    )
-    return optimizer, GroupSizes(
-        decayed=sum(p.numel() for _, p in decayed), undecayed=sum(p.numel() for _, p in undecayed)
-    )
+
+
+def make_adamw(model: nn.Module, config: AdamWConfig) -> tuple[AdamW, GroupSizes]:
+    """Builds the optimizer over a model's parameters, and says how large its two groups are."""
+    decayed, undecayed = parameter_groups(model.named_parameters())
+    return AdamW(adamw_groups(decayed, undecayed, config)), sizes(decayed, undecayed)
+
+
+def sizes(decayed: Iterable[tuple[str, nn.Parameter]], undecayed: Iterable[tuple[str, nn.Parameter]]) -> GroupSizes:
+    """How many numbers stand in each of the two."""
+    return GroupSizes(decayed=sum(p.numel() for _, p in decayed), undecayed=sum(p.numel() for _, p in undecayed))

@@ -34,6 +34,21 @@ class Plateau(msgspec.Struct, tag="plateau", tag_field="type", frozen=True, kw_o
 
 
 Schedule = Cosine | Plateau
+NAMES = ("cosine", "plateau")
+# The share of a run over which a plateau's rate falls where nobody says another.
+DECAY_SHARE = 0.6
+
+
+def schedule_of(name: str, like: Schedule, n_steps: int) -> Schedule:
+    """The schedule of a name, with the numbers that it has in common with another.
+
+    >>> schedule_of("plateau", Cosine(peak=1.0, floor=0.0, warmup_steps=2), 10).decay_steps
+    6
+    """
+    numbers = {name: getattr(like, name) for name in Cosine.__struct_fields__}
+    if name == "cosine":
+        return Cosine(**numbers)
+    return like if isinstance(like, Plateau) else Plateau(**numbers, decay_steps=max(1, round(DECAY_SHARE * n_steps)))
 
 
 def learning_rate(schedule: Schedule, step: int, n_steps: int) -> float:

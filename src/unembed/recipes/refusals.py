@@ -8,6 +8,7 @@ from unembed.checkpoints.run_folder import RunFolder, refuse_occupied
 from unembed.errors import RunError, UsageError
 from unembed.places import shown
 from unembed.recipes import recipe
+from unembed.training.config import RunConfig
 
 
 def refuse_absent(out: str | Path, data: Sequence[str | Path], recipe_name: str) -> None:
@@ -17,6 +18,17 @@ def refuse_absent(out: str | Path, data: Sequence[str | Path], recipe_name: str)
         raise UsageError(
             f"{shown(str(out))}: there is no run to go on with. To begin one there, recipe {recipe_name} needs text to "
             "train on; name files or folders"
+        )
+
+
+def refuse_another_run(out: Path, saved: RunConfig, changed: RunConfig) -> None:
+    """Returns if the changed settings are those of a run that goes on. Raises: RunError."""
+    if changed.model != saved.model or changed.seed != saved.seed or changed.init != saved.init:
+        raise RunError(f"{out}: a run cannot change its model, its seed or its init when it goes on; begin another one")
+    if type(changed.training.optimizer) is not type(saved.training.optimizer):
+        raise RunError(
+            f"{out}: a run cannot change its optimizer when it goes on: the other one knows nothing of its gradients so far. "
+            "Leave the setting optimizer out, or begin another run"
         )
 
 

@@ -30,7 +30,7 @@ from unembed.recipes import recipe
 from unembed.recipes.advice import tell
 from unembed.recipes.base import Prepared
 from unembed.recipes.outcome import Outcome, opening, outcome, verdict
-from unembed.recipes.refusals import refuse_absent, refuse_converted
+from unembed.recipes.refusals import refuse_absent, refuse_another_run, refuse_converted
 from unembed.recipes.small import check_minutes
 from unembed.recipes.threads import Threads, choose_threads
 from unembed.tokenizers import files as tokenizer_files
@@ -237,8 +237,7 @@ def _take_up(out: Path, settings: Mapping[str, Any], reading: Reading | None, sa
         raise UsageError(f"{out}: minutes can only be given when a run begins. Give --steps to go on longer")
     # the same command again says nothing new, and some of its settings (the tour's language) only a recipe knows
     changed = with_settings(saved, {k: v for k, v in settings.items() if k not in begun_with or begun_with[k] != v})
-    if changed.model != saved.model or changed.seed != saved.seed or changed.init != saved.init:
-        raise RunError(f"{out}: a run cannot change its model, its seed or its init when it goes on; begin another one")
+    refuse_another_run(out, saved, changed)
     newest, _ = run.latest()
     if newest is not None and changed.training.steps < newest.step:
         # the total is reached: the run is reported as it is, and what it was told stays as it stands

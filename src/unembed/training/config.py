@@ -15,10 +15,12 @@ from unembed.errors import RunError, SpecError, UsageError, did_you_mean
 from unembed.model.check import check
 from unembed.model.init import Init
 from unembed.model.spec import Learned, TransformerSpec, with_tying
-from unembed.optim.adamw import AdamWConfig
-from unembed.optim.schedules import Schedule
+from unembed.optim.make import NAMES as OPTIMIZERS
+from unembed.optim.make import OptimizerConfig, optimizer_of
+from unembed.optim.schedules import NAMES as SCHEDULES
+from unembed.optim.schedules import Schedule, schedule_of
 from unembed.training.ranges import INF, check_ranges, explained
-from unembed.training.settings import OF_RECIPES, PAGE, READING, known_settings
+from unembed.training.settings import OF_KINDS, OF_RECIPES, PAGE, READING, known_settings
 
 LONGEST_CONTEXT = 2**31 - 1  # of a window, in tokens: far beyond what any machine can attend over
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
@@ -41,9 +43,10 @@ class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     `eval_every`, `checkpoint_every` and `log_every` count steps; the last step is always evaluated and saved.
     `keep_every` is the spacing of the checkpoints that are kept beyond the first, the best and the last two.
-    `early_stop` ends the run after so many evaluations in a row without a better validation loss; 0 never does.
-    A sample is written every `sample_every` steps; null is with each evaluation, 0 is never. It changes no number of the
-    training. `tensorboard` writes events beside metrics.jsonl, and needs the extra `track`.
+    `eval_at_start` is whether the untrained model is evaluated too. `early_stop` ends the run after so many evaluations in a
+    row without a better validation loss; 0 never does. A sample is written every `sample_every` steps; null is with each
+    evaluation, 0 is never. It changes no number of the training. `tensorboard` writes
+    events beside metrics.jsonl, and needs the extra `track`.
     `checkpoint_activations` runs each block again in the backward pass instead of keeping its insides (blocks.py), and
     `chunked_loss` makes the scores in pieces: both save memory. The first changes no bit, the second only rounding.
     """
@@ -51,7 +54,7 @@ class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     steps: int
     batch_size: int
     accumulate: int
-    optimizer: AdamWConfig
+    optimizer: OptimizerConfig
     schedule: Schedule
     clip_norm: float | None
     dropout: float
@@ -61,6 +64,7 @@ class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     keep_every: int | None
     compile: bool
     early_stop: int = 0
+    eval_at_start: bool = True
     sample_every: int | None = None
     tensorboard: bool = False
     checkpoint_activations: bool = False
@@ -91,6 +95,7 @@ SHORT_NAMES: dict[str, str] = {
     "eval_every": "training.eval_every",
     "compile": "training.compile",
     "early_stop": "training.early_stop",
+    "eval_at_start": "training.eval_at_start",
     "sample_every": "training.sample_every",
     "tensorboard": "training.tensorboard",
     "checkpoint_activations": "training.checkpoint_activations",
@@ -98,8 +103,9 @@ SHORT_NAMES: dict[str, str] = {
     "tying.gradient_every": "training.tying.gradient_every",
     "tying.lookup_gradient_scale": "training.tying.lookup_gradient_scale",
 }
-# These two change several fields of the model at once.
+# These two change several fields of the model at once, and the next two are names for a group of numbers.
 MODEL_SETTINGS = ("context_length", "tied")
+KINDS: dict[str, tuple[str, ...]] = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES}
 
 
 def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
@@ -109,9 +115,12 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     """
     model = config.model
     plain = msgspec.to_builtins(msgspec.structs.replace(config, model=model))
-    # the learning rate first: it moves the floor, and a floor that is given beside it is meant as it stands
-    for name, value in sorted(settings.items(), key=lambda item: item[0] != "learning_rate"):
-        if name == "tied":
+    # the learning rate first: it moves the floor, and a floor that is given beside it is meant as it stands; then the kinds,
+    # which have the fields that others set
+    for name, value in sorted(settings.items(), key=lambda item: (item[0] != "learning_rate", item[0] not in KINDS)):
+        if name in KINDS:
+            plain["training"][name] = _of_kind(config, plain["training"], name, value, settings.get("steps"))
+        elif name == "tied":
             model = with_tying(model, _of_type(name, value, bool))
         elif name == "context_length":
             length = _of_type(name, value, int)
@@ -193,10 +202,22 @@ def _put(plain: dict[str, Any], name: str, value: Any) -> None:
     place[path[-1]] = value
 
 
+def _of_kind(config: RunConfig, plain: dict[str, Any], name: str, value: Any, steps: Any) -> Any:
+    """The optimizer or the schedule of a name, with the numbers that it has in common with the one before."""
+    if value not in KINDS[name]:
+        raise UsageError(f"setting {name} is {str(value)[:60]!r}; it must be {' or '.join(KINDS[name])}")
+    if name == "optimizer":
+        return msgspec.to_builtins(optimizer_of(value, config.training.optimizer))
+    total = steps if type(steps) is int and steps > 0 else config.training.steps
+    return msgspec.to_builtins(schedule_of(value, msgspec.convert(plain["schedule"], Schedule), total))
+
+
 def _unknown(name: str, plain: dict[str, Any]) -> str:
     if name in OF_RECIPES:
         return f"setting {name} belongs to recipe {OF_RECIPES[name][0]} alone; see {PAGE}"
-    known = [*SHORT_NAMES, *MODEL_SETTINGS, *READING, *_paths({"training": plain["training"]}, "")]
+    if name in OF_KINDS:
+        return f"setting {name} belongs to {OF_KINDS[name]}; give that too"
+    known = [*SHORT_NAMES, *MODEL_SETTINGS, *KINDS, *READING, *_paths({"training": plain["training"]}, "")]
     return f"no setting is named {name!r}. {did_you_mean(name, known, '')}".rstrip() + f"\n{known_settings()}"
 
 

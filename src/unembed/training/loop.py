@@ -1,6 +1,6 @@
 """The training loop: batch, loss, gradient, clip, step; then log, evaluate, save.
 
-    windows of ids ── model ── logits ── loss ── gradient ── clip ── AdamW ── new weights
+    windows of ids ── model ── logits ── loss ── gradient ── clip ── step ── new weights
        f(seed, step)                                                 rate(step)
 
 Everything random is a function of (seed, step, micro-step), so a run that was killed goes on with the same numbers.
@@ -23,7 +23,7 @@ from unembed.corpora.windows import TokenSplit
 from unembed.errors import Interrupted, NotFiniteError, UsageError
 from unembed.model.transformer import Transformer
 from unembed.objectives import IGNORED
-from unembed.optim.adamw import make_adamw
+from unembed.optim.make import make_optimizer
 from unembed.optim.schedules import learning_rate
 from unembed.training.blocks import prepare_blocks
 from unembed.training.config import RunConfig, TyingConfig
@@ -66,15 +66,14 @@ class Trainer:
         self.run_folder, self.observers, self.sampler = run, tuple(observers), sampler
         self.watch: StepWatch = no_watch if watch is None else watch
         self.profile = profile
-        self.optimizer, self.group_sizes = make_adamw(model, config.training.optimizer)
+        self.optimizer, self.group_sizes = make_optimizer(model, config.training)
         self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        self.step_number = 0
-        self.tokens = 0
+        self.step_number = self.tokens = 0
         self.seconds = 0.0
         self.last_loss: float | None = None
         self.validation = Validation()
         self.why_not_compiled: str | None = None
-        self._is_prepared = False
+        self._has_start = self._is_prepared = False
 
     def prepare(self) -> None:
         """Compiles the blocks and lets them be run again, as the settings say; the first step calls it if nobody has.
@@ -159,8 +158,9 @@ class Trainer:
         nothing is saved then.
         """
         with noted_signals(on_signal) as stop:
-            if self.step_number == 0 and self.validation.step is None:  # a resumed run has its start in the log already
-                self._evaluate_and_log()
+            if not self._has_start:  # a resumed run has it in its log and its folder already
+                if self.config.training.eval_at_start:
+                    self._evaluate_and_log()
                 self._sample()
                 self._save()
             while not self.is_finished:
@@ -201,6 +201,7 @@ class Trainer:
         restore_optimizer(self.model, self.optimizer, optimizer, where=where)
         self.step_number, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
         self.validation, self.last_loss = Validation.of_state(state), state["train_loss_nats"]
+        self._has_start = True
 
     def _batch(self, micro: int) -> tuple[Tensor, Tensor, int]:
         training = self.config.training

@@ -68,6 +68,13 @@ RANGES: tuple[Range, ...] = (
         "0 or more, and finite",
         lambda value, config: 0 <= value < INF,
     ),
+    Range(
+        "training.optimizer.matrix_learning_rate",
+        "training.optimizer.matrix_learning_rate",
+        "above 0 and finite",
+        _positive,
+    ),
+    Range("training.optimizer.momentum", "training.optimizer.momentum", "at least 0 and below 1", _share),
     Range("training.optimizer.beta1", "training.optimizer.beta1", "at least 0 and below 1", _share),
     Range("training.optimizer.beta2", "training.optimizer.beta2", "at least 0 and below 1", _share),
     Range("training.optimizer.eps", "training.optimizer.eps", "above 0 and finite", _positive),

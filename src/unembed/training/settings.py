@@ -18,6 +18,9 @@ WHAT: dict[str, str] = {
     "early_stop": "End after so many evaluations in a row without a better validation loss.",
     "sample_every": "Steps between two samples of what the model writes; they change no number of the training.",
     "tensorboard": "Also write events for TensorBoard beside metrics.jsonl; needs the extra `track`.",
+    "eval_at_start": "Also evaluate before the first step; `false` saves the time of one evaluation.",
+    "optimizer": "`adamw`, or `muon` for the matrices inside blocks, with AdamW for the rest.",
+    "schedule": "`cosine`, or `plateau`: the peak is held, then the rate falls in a line.",
     "compile": "Compile the blocks with torch.compile: a slow first step, then faster ones; without a compiler it says so.",
     "checkpoint_activations": "Run each block again in the backward pass: less memory, a quarter more time, no other bit.",
     "chunked_loss": "Make the scores in pieces: much less memory with a large vocabulary; the loss is equal up to rounding.",
@@ -25,6 +28,9 @@ WHAT: dict[str, str] = {
     "tying.lookup_gradient_scale": "Factor on the part of the table's gradient that comes through looking rows up.",
     "training.schedule.floor": "The learning rate at the end of the schedule.",
     "training.schedule.warmup_steps": "Steps in which the learning rate rises from zero to its peak.",
+    "training.schedule.decay_steps": "Steps over which the rate of a plateau falls at the end.",
+    "training.optimizer.matrix_learning_rate": "Muon's own rate, where the schedule stands at its peak.",
+    "training.optimizer.momentum": "How slowly Muon's mean of the gradients forgets.",
     "training.optimizer.beta1": "How slowly AdamW's mean of the gradients forgets.",
     "training.optimizer.beta2": "How slowly AdamW's mean of their squares forgets.",
     "training.optimizer.eps": "What AdamW adds to the root of that mean before it divides.",
@@ -43,6 +49,12 @@ READING: dict[str, str] = {
 OF_RECIPES: dict[str, tuple[str, str]] = {
     "minutes": ("small", "Time budget on two CPU cores, from which model and steps are chosen (also `--minutes`)."),
     "language": ("tour", "The language of the grammar: en, es or ko (also `--lang`)."),
+}
+# Settings that a run has only with a certain optimizer or schedule.
+OF_KINDS: dict[str, str] = {
+    "training.optimizer.matrix_learning_rate": "optimizer=muon",
+    "training.optimizer.momentum": "optimizer=muon",
+    "training.schedule.decay_steps": "schedule=plateau",
 }
 PAGE = "docs/settings.md"
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unembed.optim.muon import Muon
 from unembed.tying.evidence import Check, clean, count_of, joined, shape_of
 from unembed.tying.memory import sharing
 from unembed.tying.tables import Pair, Use
@@ -20,7 +21,12 @@ NAME = "optimizer"
 
 def look(optimizer: torch.optim.Optimizer, pair: Pair) -> list[Check]:
     """All that is wrong, worst first; one check that is ok where nothing is."""
-    faults = [*_groups(optimizer, pair), *_strangers(optimizer, pair), *_state(optimizer, pair)]
+    faults = [
+        *_groups(optimizer, pair),
+        *_strangers(optimizer, pair),
+        *_state(optimizer, pair),
+        *_muon(optimizer, pair),
+    ]
     if faults:
         return faults
     told = []
@@ -30,7 +36,8 @@ def look(optimizer: torch.optim.Optimizer, pair: Pair) -> list[Check]:
             told.append(f"{use.name} is frozen and in no group")
             continue
         decay = optimizer.param_groups[index].get("weight_decay")
-        decayed = "" if decay is None else f" (weight decay {decay:g})"
+        by = "by AdamW, " if isinstance(optimizer, Muon) else ""
+        decayed = "" if decay is None else f" ({by}weight decay {decay:g})"
         told.append(f"{use.name} is once in group {index}{decayed}")
     return [Check(NAME, "ok", joined(told))]
 
@@ -72,6 +79,16 @@ def _groups(optimizer: torch.optim.Optimizer, pair: Pair) -> list[Check]:
             where = joined([f"group {i}" for i in groups])
             faults.append(Check(NAME, "broken", f"the optimizer holds {use.name} {len(groups)} times, in {where}"))
     return faults
+
+
+def _muon(optimizer: torch.optim.Optimizer, pair: Pair) -> list[Check]:
+    """A table among the matrices that Muon moves, ours or torch's: every row is moved, of tokens too that did not occur."""
+    if not isinstance(optimizer, Muon | torch.optim.Muon):
+        return []
+    groups = [group for group in optimizer.param_groups if "momentum" in group]
+    moved = [use.name for use in _parameters(pair) if any(_holds(group, use.tensor) for group in groups)]
+    told = f"{joined(moved)} is moved by Muon, which suits matrices that every token passes; leave it to AdamW"
+    return [Check(NAME, "unknown", told)] if moved else []
 
 
 def _strangers(optimizer: torch.optim.Optimizer, pair: Pair) -> list[Check]:
