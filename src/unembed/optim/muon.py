@@ -105,7 +105,7 @@ def orthogonalised(
     Local axes: matrices, rows, columns.
     """
     a, b, c = COEFFICIENTS
-    x = stack / (torch.linalg.matrix_norm(stack, keepdim=True) + NORM_EPS)
+    x: Tensor = stack / (torch.linalg.matrix_norm(stack, keepdim=True) + NORM_EPS)
     rows, columns = x.shape[-2:]
     if columns < 2 * rows:
         for _ in range(n_steps):
