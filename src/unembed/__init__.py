@@ -6,6 +6,10 @@
     unembed.generate(model, "to be", tokens=50, temperature=0.8, seed=1).values["text"]
     unembed.candidates(model, "to be", top_k=3)   # what could have come next, and what cut it
     unembed.lens(model, "to be")                  # a Result: .tables, .to_dict(), shown in a notebook
+    unembed.attribute(model, "to be")             # which part of the model wrote the answer's score
+    unembed.attention(model, "to be", layer=1)    # who looks at whom, and what kind of head each head is
+    unembed.patch(model, "to be", "to do")        # what must be known where for the answer to come back
+    unembed.stream(model, "to be")                # what each block adds
     unembed.count("gpt2").parameters
     unembed.convert("runs/mine", "exported")      # a folder that transformers opens
     unembed.verify_model("exported")              # what is claimed of every model, tried on this one
@@ -34,10 +38,13 @@ if TYPE_CHECKING:
         verify_model,
         write_report,
     )
+    from unembed.python_lenses import attention, attribute, patch, stream
 
 # A name that is also a folder here would turn into that folder once it is imported: so `write_report`, not `report`, and
 # `verify_model`, not `verify`.
 __all__ = [
+    "attention",
+    "attribute",
     "candidates",
     "convert",
     "count",
@@ -45,11 +52,15 @@ __all__ = [
     "generate_many",
     "lens",
     "load",
+    "patch",
     "resize_vocabulary",
+    "stream",
     "train",
     "verify_model",
     "write_report",
 ]
+# Those of __all__ that stand in python_lenses.py; the others stand in python.py.
+INSIDE = ("attention", "attribute", "patch", "stream")
 # Folders that hold names for users; importing them loads nothing.
 FOLDERS = ("tying",)
 
@@ -58,7 +69,8 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("unembed")
     if name in __all__:
-        return getattr(importlib.import_module("unembed.python"), name)
+        module = "unembed.python_lenses" if name in INSIDE else "unembed.python"
+        return getattr(importlib.import_module(module), name)
     if name in FOLDERS:
         return importlib.import_module(f"unembed.{name}")
     raise AttributeError(f"module 'unembed' has no attribute {name!r}; it has {', '.join(__all__)}")

@@ -47,6 +47,10 @@ _TEXT, _WHOLE, _NUMBER = (str, "a text"), (Integral, "a whole number"), (Real, "
 _KINDS: dict[str, tuple[type, str]] = {
     "prompt": _TEXT,
     "text": _TEXT,
+    "tap": _TEXT,
+    "position": _WHOLE,
+    "layer": _WHOLE,
+    "head": _WHOLE,
     "tokens": _WHOLE,
     "top": _WHOLE,
     "top_k": _WHOLE,

@@ -28,15 +28,20 @@ COUNTED_IDS = 10_000_000  # enough to know which tokens are common, in little me
 
 def lens(run: RunView) -> Result:
     """The logit lens on a short text that the model itself wrote, greedily."""
-    model, tokenizer, opening = run.model(), run.tokenizer, run.opening()
-    n = min(LENS_TOKENS, model.spec.context_length - 1)
-    written = continue_text(model, opening, n_tokens=n, sampling=GREEDY, seed=0).values
-    start, is_text = prompt_ids(tokenizer, opening)
-    ids = [*start, *written["ids"]][-n:] if is_text else list(written["ids"])[:n] or start
-    found = logit_lens(model, ids, texts=run.token_texts, statistics=LENS_STATISTICS)
+    model = run.model()
+    found = logit_lens(model, own_ids(run), texts=run.token_texts, statistics=LENS_STATISTICS)
     # the page shows single numbers and the picture; the arrays stand in its table
     single = {"n_layers": model.spec.n_layers, "identity_error": found.values["identity_error"]}
     return replace(found, tables={"lens": found.tables["lens"]}, values=single)
+
+
+def own_ids(run: RunView) -> list[int]:
+    """A short text that the model itself wrote, greedily."""
+    model, opening = run.model(), run.opening()
+    n = min(LENS_TOKENS, model.spec.context_length - 1)
+    written = continue_text(model, opening, n_tokens=n, sampling=GREEDY, seed=0).values
+    start, is_text = prompt_ids(run.tokenizer, opening)
+    return [*start, *written["ids"]][-n:] if is_text else list(written["ids"])[:n] or start
 
 
 def token_space(run: RunView) -> Result:

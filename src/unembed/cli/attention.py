@@ -1,0 +1,47 @@
+"""`unembed attention`: what each head looks at, in numbers and as maps."""
+
+import click
+
+from unembed.cli.looking import read_text, show
+from unembed.cli.models import model_options, open_model
+from unembed.cli.paths import complete_model
+from unembed.cli.render import format_option, quiet_option
+
+
+@click.command(name="attention", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model", shell_complete=complete_model)
+@click.argument("text")
+@click.option("--layer", type=int, metavar="N", help="Show the patterns of this layer, from 0.")
+@click.option("--head", type=int, metavar="N", help="Of that layer, this head alone, from 0.")
+@model_options
+@format_option
+@quiet_option
+def command(
+    model: str,
+    text: str,
+    layer: int | None,
+    head: int | None,
+    tokenizer: str | None,
+    like: str | None,
+    output_format: str,
+    quiet: bool,
+) -> None:
+    """Show what each head of MODEL looks at in TEXT: the token before, the first, itself, its earlier places, what came after
+    them (induction), and how spread its weights are.
+
+    Every number is a mean of attention weights; induction_repeated is measured on random tokens that stand there twice. With
+    --layer the keys that each token looks at most; with --format json also the weights themselves.
+
+    Examples:
+
+    \b
+        unembed attention runs/tour "the girls near the boy sing"
+        unembed attention runs/tour "the girls near the boy sing" --layer 1 --head 2
+        unembed attention gpt2-folder "to be or not to be" --layer 5 --format json
+    """
+    from unembed.python_lenses import attention
+
+    loaded = open_model(model, tokenizer, like, quiet=quiet)
+    found = attention(loaded, read_text(loaded, text, quiet=quiet), layer=layer, head=head)
+    tables = {name: found.tables[name] for name in ("heads", "attended") if name in found.tables}
+    show(found, output_format, quiet=quiet, tables=tables)

@@ -1,0 +1,51 @@
+"""`unembed attribute`: one score, divided among the parts of the model so that they add up to it."""
+
+import click
+
+from unembed.cli.looking import read_text, show
+from unembed.cli.models import model_options, open_model
+from unembed.cli.paths import complete_model
+from unembed.cli.render import format_option, quiet_option
+
+
+@click.command(name="attribute", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model", shell_complete=complete_model)
+@click.argument("text")
+@click.option("--target", metavar="TEXT", help="The token whose score is explained; the best-scored one unless given.")
+@click.option("--against", metavar="TEXT", help="Explain how far the target's score lies above this token's.")
+@click.option(
+    "--position", type=int, metavar="N", help="Where the score is read, from 0; the last position unless given."
+)
+@model_options
+@format_option
+@quiet_option
+def command(
+    model: str,
+    text: str,
+    target: str | None,
+    against: str | None,
+    position: int | None,
+    tokenizer: str | None,
+    like: str | None,
+    output_format: str,
+    quiet: bool,
+) -> None:
+    """Divide one score of MODEL on TEXT among the parts that wrote it: embedding, positions, each head, each MLP, biases.
+
+    The parts add up to the score exactly, which is checked on each call (check_error). Layers and heads count from 0: L3H5 is
+    head 5 of layer 3. With --format json all tables: parts, strongest, by_token, heads, sources. TEXT may be -, for standard
+    input; --target " Paris" with its space is what follows a word in most subword vocabularies.
+
+    Examples:
+
+    \b
+        unembed attribute runs/tour "the girls near the boy"
+        unembed attribute runs/tour "the girls near the boy" --target sing --against sings
+        unembed attribute llama "The capital of France is" --target " Paris" --format json
+    """
+    from unembed.python_lenses import attribute
+
+    loaded = open_model(model, tokenizer, like, quiet=quiet)
+    found = attribute(loaded, read_text(loaded, text, quiet=quiet), target=target, against=against, position=position)
+    tables = {name: found.tables[name] for name in ("strongest", "by_token")}
+    show(found, output_format, quiet=quiet, tables=tables)

@@ -1,0 +1,55 @@
+"""What the commands that look inside one text have in common: reading it, what is said beside the numbers, and grids.
+
+The next file to read is any of them, such as attribute.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from unembed.cli.prompts import read_prompt
+from unembed.cli.render import say, words, write_result
+
+if TYPE_CHECKING:
+    from unembed.model.transformer import Transformer
+    from unembed.results import Result, Table
+
+
+def read_text(model: "Transformer", text: str, *, quiet: bool) -> str:
+    """The text, or for "-" standard input; which of its words the model never gets to see is said."""
+    from unembed.tokenizers.base import unknown_note
+
+    found = read_prompt(text)
+    if model.tokenizer is not None and (note := unknown_note(model.tokenizer, found, model.tokenizer.encode(found))):
+        say(f"the text: {note}", quiet=quiet)
+    return found
+
+
+def show(result: "Result", output_format: str, *, quiet: bool, tables: "dict[str, Table] | None" = None) -> None:
+    """Writes a result; for people some of its tables, in a form that can be read, with how far to trust them on stderr."""
+    if output_format != "table":
+        write_result(result, output_format)
+        return
+    # arrays are for programs; a table says the same
+    values = {name: value for name, value in result.values.items() if getattr(value, "ndim", 0) == 0}
+    write_result(
+        replace(result, tables=result.tables if tables is None else tables, values=values, pictures=()), "table"
+    )
+    for note in result.notes:
+        say(words().text(f"note.{note}"), quiet=quiet)
+
+
+def grid(table: "Table", down: str, across: str, value: str, heads: Sequence[str] | None = None) -> "Table":
+    """A table with a row for each value of one column and a column for each of another, numbers to three decimals.
+
+    `heads` are written over the columns, after their number; without them the number stands alone.
+    """
+    from unembed.results import Table
+
+    columns: dict[Any, dict[Any, Any]] = {}
+    for row in table.rows():
+        number = row[value]
+        columns.setdefault(row[across], {})[row[down]] = round(number, 3) if isinstance(number, float) else number
+    rows = list(dict.fromkeys(table[down].tolist()))
+    named = {n: str(n) if heads is None else f"{n} {heads[n]}" for n in columns}
+    return Table(columns={down: rows, **{named[n]: [found.get(row) for row in rows] for n, found in columns.items()}})

@@ -1,0 +1,42 @@
+"""`unembed stream`: what each block adds to the residual stream, attention and MLP apart."""
+
+import click
+
+from unembed.cli.looking import read_text, show
+from unembed.cli.models import model_options, open_model
+from unembed.cli.paths import complete_model
+from unembed.cli.render import format_option, quiet_option
+
+
+@click.command(name="stream", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model", shell_complete=complete_model)
+@click.argument("text")
+@click.option(
+    "--position", type=int, metavar="N", help="At this position alone, from 0; the mean over all unless given."
+)
+@model_options
+@format_option
+@quiet_option
+def command(
+    model: str,
+    text: str,
+    position: int | None,
+    tokenizer: str | None,
+    like: str | None,
+    output_format: str,
+    quiet: bool,
+) -> None:
+    """Show what each block of MODEL adds to the residual stream on TEXT: how long the update is, and whether it points along
+    what is there (cosine_to_stream) and along what comes out in the end (cosine_to_final).
+
+    Examples:
+
+    \b
+        unembed stream runs/tour "the girls near the boy"
+        unembed stream runs/tour "the girls near the boy" --position 4 --format csv
+    """
+    from unembed.python_lenses import stream
+
+    loaded = open_model(model, tokenizer, like, quiet=quiet)
+    found = stream(loaded, read_text(loaded, text, quiet=quiet), position=position)
+    show(found, output_format, quiet=quiet, tables={"stream": found.tables["stream"]})
