@@ -27,11 +27,13 @@ def read_text(model: "Transformer", text: str, *, quiet: bool) -> str:
 
 def show(result: "Result", output_format: str, *, quiet: bool, tables: "dict[str, Table] | None" = None) -> None:
     """Writes a result; for people some of its tables, in a form that can be read, with how far to trust them on stderr."""
+    import numpy as np
+
     if output_format != "table":
         write_result(result, output_format)
         return
-    # arrays are for programs; a table says the same
-    values = {name: value for name, value in result.values.items() if getattr(value, "ndim", 0) == 0}
+    # arrays and lists are for programs; a table says the same
+    values = {n: value for n, value in result.values.items() if not isinstance(value, list) and not np.ndim(value)}
     write_result(
         replace(result, tables=result.tables if tables is None else tables, values=values, pictures=()), "table"
     )
@@ -49,7 +51,7 @@ def grid(table: "Table", down: str, across: str, value: str, heads: Sequence[str
     columns: dict[Any, dict[Any, Any]] = {}
     for row in table.rows():
         number = row[value]
-        columns.setdefault(row[across], {})[row[down]] = round(number, 3) if isinstance(number, float) else number
+        columns.setdefault(row[across], {})[row[down]] = round(number, 3) + 0.0 if isinstance(number, float) else number
     rows = list(dict.fromkeys(table[down].tolist()))
     named = {n: str(n) if heads is None else f"{n} {heads[n]}" for n in columns}
     return Table(columns={down: rows, **{named[n]: [found.get(row) for row in rows] for n, found in columns.items()}})

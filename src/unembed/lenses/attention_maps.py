@@ -143,7 +143,7 @@ def _heads(spec: TransformerSpec, watch: Watch, repeated: Watch, layer: int | No
             for name, value in found.items():
                 columns[name].append(None if value is None else float(value[number]))
             columns["induction_repeated"].append(None if mean is None else mean[number])
-    return Table(columns=columns, units={"entropy_nats": "nats"})
+    return Table(columns=columns)
 
 
 def _long(heads: Table) -> Table:

@@ -25,7 +25,7 @@ class Part(NamedTuple):
     contribution: float
 
     @property
-    def name(self) -> str:
+    def term(self) -> str:
         """A short name: `L3H5` for head 5 of layer 3, `L3 MLP`, and the word itself for what is in no layer."""
         if self.part.endswith("bias"):
             return "biases"
@@ -63,7 +63,7 @@ def parts_tables(
 
 def pictures(tables: Mapping[str, Table]) -> tuple[Picture, ...]:
     """The largest parts as bars; heads, and the positions that were read, as grids."""
-    found = [Picture(key="attribution", kind="bars", table="strongest", x="contribution", y="name")]
+    found = [Picture(key="attribution", kind="bars", table="strongest", x="contribution", y="term")]
     if "heads" in tables:
         for table, x, x_text in (("heads", "head", None), ("sources", "position", "token")):
             found.append(
@@ -89,9 +89,9 @@ def _strongest(parts: Sequence[Part]) -> Table:
     """The largest terms, all biases counted as one, and what is left as `others`: together they are the whole score."""
     totals: dict[str, float] = {}
     for part in parts:
-        totals[part.name] = totals.get(part.name, 0.0) + part.contribution
+        totals[part.term] = totals.get(part.term, 0.0) + part.contribution
     order = sorted(totals, key=lambda name: -abs(totals[name]))
     kept = {name: totals[name] for name in order[:N_STRONGEST]}
     if order[N_STRONGEST:]:
         kept["others"] = sum(totals[name] for name in order[N_STRONGEST:])
-    return Table(columns={"name": list(kept), "contribution": list(kept.values())}, units=UNITS)
+    return Table(columns={"term": list(kept), "contribution": list(kept.values())}, units=UNITS)
