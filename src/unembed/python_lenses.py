@@ -5,7 +5,7 @@ stand. The next file to read is lenses/asking.py.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unembed.arguments import refuse_no_model, refuse_types
 from unembed.results import Result
@@ -33,11 +33,11 @@ def attribute(
     """
     refuse_no_model("attribute", model)
     refuse_types("attribute", text=text, position=position)
-    from unembed.lenses.asking import token_ids
+    from unembed.lenses.asking import targets, token_ids
     from unembed.lenses.attribution import attribute as run
 
     found = token_ids("attribute", model, text, ids)
-    named = _targets("attribute", model, target, against)
+    named = targets("attribute", model, target, against)
     return run(model, found, position=position, **named)
 
 
@@ -80,13 +80,13 @@ def patch(
     """
     refuse_no_model("patch", model)
     refuse_types("patch", position=position, tap=tap)
-    from unembed.lenses.asking import token_ids
+    from unembed.lenses.asking import targets, token_ids
     from unembed.lenses.patching import patch as run
 
     rows = [
         token_ids("patch", model, *((one, None) if isinstance(one, str) else (None, one))) for one in (clean, corrupted)
     ]
-    named = _targets("patch", model, target, against)
+    named = targets("patch", model, target, against)
     return run(model, rows[0], rows[1], tap=tap, by=by, position=position, metric=metric, **named)
 
 
@@ -107,10 +107,3 @@ def stream(
     from unembed.lenses.stream import stream as run
 
     return run(model, token_ids("stream", model, text, ids), position=position)
-
-
-def _targets(what: str, model: "Transformer", target: Any, against: Any) -> dict[str, int | None]:
-    from unembed.lenses.asking import target_id
-
-    named = {"target": target, "against": against}
-    return {name: target_id(what, model, value, name) for name, value in named.items()}

@@ -39,9 +39,11 @@ def command(
         unembed attention runs/tour "the girls near the boy sing" --layer 1 --head 2
         unembed attention gpt2-folder "to be or not to be" --layer 5 --format json
     """
-    from unembed.python_lenses import attention
+    from unembed.lenses.asking import token_ids
+    from unembed.lenses.attention_maps import attention_maps
 
     loaded = open_model(model, tokenizer, like, quiet=quiet)
-    found = attention(loaded, read_text(loaded, text, quiet=quiet), layer=layer, head=head)
+    ids = token_ids("attention", loaded, read_text(loaded, text, quiet=quiet))
+    found = attention_maps(loaded, ids, layer=layer, head=head)
     tables = {name: found.tables[name] for name in ("heads", "attended") if name in found.tables}
     show(found, output_format, quiet=quiet, tables=tables)

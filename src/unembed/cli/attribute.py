@@ -43,9 +43,11 @@ def command(
         unembed attribute runs/tour "the girls near the boy" --target sing --against sings
         unembed attribute llama "The capital of France is" --target " Paris" --format json
     """
-    from unembed.python_lenses import attribute
+    from unembed.lenses.asking import targets, token_ids
+    from unembed.lenses.attribution import attribute
 
     loaded = open_model(model, tokenizer, like, quiet=quiet)
-    found = attribute(loaded, read_text(loaded, text, quiet=quiet), target=target, against=against, position=position)
+    ids = token_ids("attribute", loaded, read_text(loaded, text, quiet=quiet))
+    found = attribute(loaded, ids, position=position, **targets("attribute", loaded, target, against))
     tables = {name: found.tables[name] for name in ("strongest", "by_token")}
     show(found, output_format, quiet=quiet, tables=tables)

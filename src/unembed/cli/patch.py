@@ -68,11 +68,13 @@ def command(
         unembed patch runs/tour "the girls near the boy" "the girl near the boy" --target sing --against sings
         unembed patch runs/tour "the girls near the boy" "the girl near the boy" --tap z --by head
     """
-    from unembed.python_lenses import patch
+    from unembed.lenses.asking import targets, token_ids
+    from unembed.lenses.patching import patch
 
     loaded = open_model(model, tokenizer, like, quiet=quiet)
-    texts = [read_text(loaded, text, quiet=quiet) for text in (clean, corrupted)]
-    found = patch(loaded, *texts, tap=tap, by=by, target=target, against=against, position=position, metric=metric)
+    rows = [token_ids("patch", loaded, read_text(loaded, text, quiet=quiet)) for text in (clean, corrupted)]
+    named = targets("patch", loaded, target, against)
+    found = patch(loaded, rows[0], rows[1], tap=tap, by=by, position=position, metric=metric, **named)
     patched = found.tables["patched"]
     heads = None if by == "head" else list(dict(zip(patched["position"], patched["token"], strict=True)).values())
     shown = {"patched": grid(patched, "layer", by, "recovered", heads), "layers": found.tables["layers"]}

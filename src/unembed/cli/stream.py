@@ -35,8 +35,9 @@ def command(
         unembed stream runs/tour "the girls near the boy"
         unembed stream runs/tour "the girls near the boy" --position 4 --format csv
     """
-    from unembed.python_lenses import stream
+    from unembed.lenses.asking import token_ids
+    from unembed.lenses.stream import stream
 
     loaded = open_model(model, tokenizer, like, quiet=quiet)
-    found = stream(loaded, read_text(loaded, text, quiet=quiet), position=position)
+    found = stream(loaded, token_ids("stream", loaded, read_text(loaded, text, quiet=quiet)), position=position)
     show(found, output_format, quiet=quiet, tables={"stream": found.tables["stream"]})

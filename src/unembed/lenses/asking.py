@@ -40,6 +40,12 @@ def target_id(what: str, model: Transformer, target: Any, name: str = "target") 
     return found
 
 
+def targets(what: str, model: Transformer, target: Any, against: Any) -> dict[str, int | None]:
+    """The ids of a target and of what it is held against, by these names. Raises: as `target_id`."""
+    named = {"target": target, "against": against}
+    return {name: target_id(what, model, value, name) for name, value in named.items()}
+
+
 def position_of(what: str, ids: Sequence[int], position: int | None) -> int:
     """A position of the text, counted from 0; the last one where none is named. Raises: UsageError."""
     if position is None:

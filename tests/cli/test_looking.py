@@ -1,0 +1,136 @@
+"""`attribute`, `attention`, `patch` and `stream`: the command says what the Python call says, to people and to programs."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+import unembed
+from commands import run
+from unembed import catalogue
+from unembed.cli.looking import grid
+from unembed.errors import UsageError
+from unembed.results import Table
+
+COMMANDS = {
+    "attribute": ("to be or",),
+    "attention": ("to be or", "--layer", "0", "--head", "1"),
+    "patch": ("to be or", "to me or", "--target", "t", "--against", "n"),
+    "stream": ("to be or",),
+}
+CALLS = {
+    "attribute": lambda m: unembed.attribute(m, "to be or"),
+    "attention": lambda m: unembed.attention(m, "to be or", layer=0, head=1),
+    "patch": lambda m: unembed.patch(m, "to be or", "to me or", target="t", against="n"),
+    "stream": lambda m: unembed.stream(m, "to be or"),
+}
+
+
+@pytest.fixture(scope="module")
+def model(trained):
+    return unembed.load(trained)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_json_is_the_python_call(name, trained, model):
+    done = run(name, trained, *COMMANDS[name], "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    assert done.json == json.loads(json.dumps(CALLS[name](model).to_dict()))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_csv_is_the_first_table(name, trained, model):
+    done = run(name, trained, *COMMANDS[name], "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    first = next(iter(CALLS[name](model).tables.values()))
+    assert [list(row) for row in rows[:1]] == [list(first.columns)]
+    assert len(rows) == first.n_rows
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("lang", ["es", "ko"])
+def test_every_label_has_its_words(name, lang, model):
+    words, found = catalogue.load(lang), CALLS[name](model)
+    wanted = [f"value.{key}" for key in found.values if key not in ("patterns", "tokens")]
+    wanted += [f"note.{key}" for key in found.notes]
+    wanted += [f"picture.{picture.key}" for picture in found.pictures]
+    for table, data in found.tables.items():
+        wanted += [f"table.{table}", *(f"column.{column}" for column in data.columns)]
+        wanted += [f"choice.part.{part}" for part in data.columns.get("part", [])]
+        wanted += [f"choice.score.{score}" for score in data.columns.get("score", []) if isinstance(score, str)]
+    assert [key for key in dict.fromkeys(wanted) if not words.find(key)] == []
+
+
+def test_attribute_tells_people_the_largest_terms_and_how_far_to_trust_them(trained):
+    done = run("attribute", trained, "to be or", "--target", "t", "--lang", "es")
+    assert done.code == 0
+    for text in ("Puntuación explicada", "Los términos mayores", "todo lo demás"):
+        assert text in done.out
+    assert catalogue.text("note.attribution_is_direct", "es") in done.err
+    assert run("attribute", trained, "to be or", "--quiet").err == ""
+
+
+def test_attention_without_a_layer_has_a_row_a_head_and_with_one_the_keys_looked_at(trained, model):
+    n_heads = sum(block.attention.n_heads for block in model.spec.blocks)
+    done = run("attention", trained, "to be or")
+    assert len(done.out.strip().splitlines()) == n_heads + 2
+    assert "attended" in run("attention", trained, "to be or", "--layer", "1").out
+
+
+def test_patch_shows_a_grid_of_layers_by_positions(trained, model):
+    done = run("patch", trained, *COMMANDS["patch"])
+    head = next(line for line in done.out.splitlines() if line.startswith("layer"))
+    assert [word for word in head.split() if word.isdigit()] == [str(i) for i in range(8)]
+    by_head = run("patch", trained, *COMMANDS["patch"], "--tap", "z", "--by", "head")
+    assert by_head.code == 0, by_head
+
+
+def test_text_may_come_from_a_pipe(trained, monkeypatch):
+    class Pipe:
+        buffer = io.BytesIO(b"to be or\n")
+
+    monkeypatch.setattr("sys.stdin", Pipe())
+    done = run("stream", trained, "-", "--format", "json")
+    assert done.json["by_position"]["token"][:8] == list("to be or")
+
+
+def test_grid_turns_rows_into_cells_and_rounds_for_the_eye():
+    table = Table(columns={"layer": [0, 0, 1, 1], "head": [0, 1, 0, 1], "x": [0.12345, -0.0001, 1.0, None]})
+    plain = grid(table, "layer", "head", "x", ["a", "b"]).to_dict()
+    assert plain == {"layer": [0, 1], "0 a": [0.123, 1.0], "1 b": [0.0, None]}
+    assert str(plain["1 b"][0]) == "0.0"
+
+
+def test_ids_may_be_given_in_any_form_and_targets_as_ids(model):
+    ids = [1, 2, 3, 4]
+    plain = unembed.attribute(model, ids=ids, target=5).to_dict()
+    assert unembed.attribute(model, ids=np.array(ids), target=5).to_dict() == plain
+    assert plain["target_id"] == 5
+    assert unembed.patch(model, ids, [1, 2, 4, 4], metric="logit").values["check_error"] < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: unembed.attribute(m), "attribute: give either a text or ids"),
+        (lambda m: unembed.attribute(m, "to", ids=[1]), "attribute: give either a text or ids"),
+        (lambda m: unembed.attribute("runs/x", "to"), "attribute: got the name 'runs/x', expected a model"),
+        (
+            lambda m: unembed.attribute(m, "to", target=9999),
+            "target is the id 9999; this model's table has the rows 0 to",
+        ),
+        (lambda m: unembed.attribute(m, "to", against=-1), "against is the id -1"),
+        (lambda m: unembed.attribute(m, "to", target=1.5), "target is 1.5, expected a token's text or its id"),
+        (lambda m: unembed.attribute(m, "to", position="2"), "attribute: position is '2', expected a whole number"),
+        (lambda m: unembed.attention(m, ids=[]), r"attention: ids are \[\]; give at least one id"),
+        (lambda m: unembed.attention(m, ids=[1.5]), "attention: ids hold 1.5; give whole numbers"),
+        (lambda m: unembed.stream(m, ids="to"), "stream: ids are 'to'; give at least one id"),
+        (lambda m: unembed.patch(m, 3, "to"), "patch: ids are 3; give at least one id"),
+        (lambda m: unembed.patch(m, "to", "be", tap=3), "patch: tap is 3, expected a text"),
+    ],
+)
+def test_wrong_arguments_are_answered_in_words(model, call, message, unchecked):
+    with pytest.raises(UsageError, match=message):
+        call(model)
