@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_origin
 
 import msgspec
 
@@ -74,6 +74,8 @@ def field_of(config: Any, path: str) -> tuple[str, str]:
     for name in names[:-1]:
         place = getattr(place, name)
     (field,) = (one for one in msgspec.structs.fields(type(place)) if one.name == names[-1])
+    if get_origin(field.type) is Literal:  # the rule beside it lists the words
+        return "text", f"`{getattr(place, names[-1])}`"
     kinds = [field.type] if field.type in TYPES else [one for one in field.type.__args__ if one in TYPES]
     words = TYPES[kinds[0]] + (" or null" if field.type not in TYPES else "")
     return words, msgspec.json.encode(getattr(place, names[-1])).decode()

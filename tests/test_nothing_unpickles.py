@@ -15,7 +15,7 @@ import pytest
 
 from checkpoints.faults import state_of
 from checkpoints.test_pickles import Trap
-from unembed.checkpoints.native import open_checkpoint
+from unembed.checkpoints.intact import open_checkpoint
 from unembed.checkpoints.run_folder import RunFolder
 from unembed.corpora.shards import ShardWriter, TokenShards
 from unembed.corpora.text import TextReader

@@ -11,6 +11,7 @@
     │   ├── TapError                     a tap asked for a place that this model does not have
     │   └── RunError                     a run folder cannot be started, resumed or read
     ├── ResourceError                 4  memory, disk or time ran out
+    │   └── PeerLostError                another process of the run has ended, so this one cannot go on
     ├── UnsafeError                   5  refused, because going on could run foreign code
     ├── NotFiniteError                6  training stopped because a number was not finite
     └── Interrupted                 130  stopped from outside; what was reached is saved
@@ -77,6 +78,10 @@ class ResourceError(UnembedError):
     """Memory, disk or another resource ran out."""
 
     exit_code = 4
+
+
+class PeerLostError(ResourceError):
+    """One of the processes that train together was killed, or its machine is gone; the others stop."""
 
 
 class UnsafeError(UnembedError):

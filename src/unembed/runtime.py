@@ -6,6 +6,8 @@ file to read is results.py.
 
 import os
 import time
+from pathlib import Path
+from typing import Literal
 
 from unembed.errors import UsageError
 
@@ -33,6 +35,25 @@ def choose_device(name: str | None) -> str:
             f"device {name!r} cannot be used here: {str(error).splitlines()[0]}. Try --device cpu"
         ) from error
     return name
+
+
+def has_bfloat16(device: str) -> Literal[True] | str:
+    """True where the hardware multiplies bfloat16 matrices itself, else why not: without that they are far slower."""
+    import torch
+
+    kind = device.partition(":")[0]
+    if kind == "cuda":
+        is_there = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
+        return True if is_there else f"{device} has no instructions for it"
+    if kind != "cpu":
+        return f"{device} is not known to have instructions for it"
+    try:
+        told = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        told = ""
+    # one of AMX and AVX-512 on x86, bf16 on Arm
+    is_there = any(set(line.split()) & {"amx_bf16", "avx512_bf16", "bf16"} for line in told.splitlines())
+    return True if is_there else "this processor has no instructions for it"
 
 
 def most_threads() -> int:

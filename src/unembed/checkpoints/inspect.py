@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from unembed.checkpoints import huggingface
+from unembed.checkpoints.description import RUN_FILE
 from unembed.checkpoints.gguf import is_gguf, read_gguf
 from unembed.checkpoints.gguf_model import tokenizer_of
+from unembed.checkpoints.intact import why_incomplete
 from unembed.checkpoints.load import TOKENIZER, find, open_source
-from unembed.checkpoints.native import WEIGHTS, why_incomplete
-from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
-from unembed.checkpoints.safetensors import read_header, read_promises
+from unembed.checkpoints.native import WEIGHTS
+from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.safetensors import DTYPES, read_header, read_promises
+from unembed.checkpoints.shards import MODEL, wholes
 from unembed.checkpoints.translate import describe
 from unembed.errors import UnembedError
 from unembed.model import counts
@@ -102,12 +105,19 @@ def _run(path: Path, problems: list[str]) -> Inspected:
     for folder in sorted((path / "checkpoints").glob("step-*")):
         if (reason := why_incomplete(folder)) is not None:
             problems.append(f"{folder}: {reason}")
-        tensors = _tried(problems, partial(_header, folder / WEIGHTS, problems)) or tensors
+        look = partial(_shards, folder) if (folder / MODEL).is_dir() else partial(_header, folder / WEIGHTS, problems)
+        tensors = _tried(problems, look) or tensors
     if not tensors:
         problems.append(f"{path}: holds no checkpoint that can be read")
     if not (path / TOKENIZER).is_file():
         problems.append(f"{path}: has no {TOKENIZER} beside {RUN_FILE}")
     return Inspected("run", tensors, config, _tokenizer(path, problems), problems)
+
+
+def _shards(folder: Path) -> list[Tensor]:
+    """The tensors of a checkpoint in parts, as they are when these are put together."""
+    names = {dtype: name for name, dtype in DTYPES.items()}
+    return [Tensor(name, names[one.dtype], one.shape) for name, one in wholes(folder / MODEL).items()]
 
 
 def _header(file: Path, problems: list[str]) -> list[Tensor]:

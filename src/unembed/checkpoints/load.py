@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from unembed.checkpoints import huggingface
+from unembed.checkpoints.description import RUN_FILE
 from unembed.checkpoints.gguf import is_gguf
 from unembed.checkpoints.gguf_model import open_gguf
-from unembed.checkpoints.native import MANIFEST, WEIGHTS, Checkpoint, open_checkpoint
+from unembed.checkpoints.intact import open_checkpoint
+from unembed.checkpoints.native import MANIFEST, WEIGHTS, Checkpoint
 from unembed.checkpoints.other_files import MICROGPT, open_bin, open_torch
 from unembed.checkpoints.pickles import refuse_pickle, why_unsafe
-from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
+from unembed.checkpoints.run_folder import RunFolder
 from unembed.checkpoints.start_ids import start_ids
 from unembed.checkpoints.translate import Dtype, Source, as_dtype, named_dtype, translate
 from unembed.errors import CheckpointError, DamageWarning, RunError, SpecError, UsageError

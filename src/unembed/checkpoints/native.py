@@ -2,12 +2,14 @@
 
     step-000123/  model.safetensors  optimizer.safetensors  state.json  MANIFEST.json
 
+Where many processes hold a part each, `model/` and `optimizer/` are folders of shards instead (shards.py); whoever reads a
+checkpoint gets whole tensors from both.
+
 A checkpoint is written beside its place under a name that begins with a dot, and moved there when it is complete and on
 the disk; so a folder named step-... is whole unless something damaged it later, which its manifest tells. Next to read:
 run_folder.py, which keeps many of these.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -20,19 +22,18 @@ from torch import Tensor
 from unembed.checkpoints import strict_json
 from unembed.checkpoints.encode import encode_tensors
 from unembed.checkpoints.files import DISK, Bytes, FileLayer, Written, discard, explaining, read_bounded, write_file
-from unembed.checkpoints.safetensors import clean_names, read_tensors
+from unembed.checkpoints.safetensors import clean_names, read_header, read_tensors
+from unembed.checkpoints.shards import MODEL, MOMENTS, read_shards, wholes
 from unembed.errors import CheckpointError
 
 WEIGHTS, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST.json"
-FORMAT = "unembed-checkpoint-1"
+FORMAT, SHARDED_FORMAT = "unembed-checkpoint-1", "unembed-sharded-1"
 
 # What an interrupted save, replacement or removal leaves; never taken for a checkpoint.
 SAVING, REPLACED, REMOVING = ".saving-", ".replaced-", ".removing-"
 
 _STATE_LIMIT_BYTES = 64 * 2**20
-_MANIFEST_LIMIT_BYTES = 64 * 2**10
-# What vouches that a verified folder has not changed since: name, inode, size and time of each of its files.
-Fingerprint = tuple[tuple[str, int, int, int], ...]
+MANIFEST_LIMIT_BYTES = 64 * 2**10
 _FOLDER_NAME = re.compile(r"step-(\d{6,})")
 
 
@@ -45,27 +46,33 @@ class Checkpoint:
 
     def weights(self) -> dict[str, Tensor]:
         """The model's parameters by clean name; a shared table stands there once. Raises: CheckpointError."""
+        if self.is_sharded:
+            return read_shards(self.path / MODEL)
         return clean_names(read_tensors(self.path / WEIGHTS))
 
     def optimizer(self) -> dict[str, Tensor]:
         """The optimizer's tensors by the names under which they were saved. Raises: CheckpointError."""
+        if self.is_sharded:
+            return read_shards(self.path / MOMENTS)
         return read_tensors(self.path / OPTIMIZER)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether its tensors stand in parts, a file for each process that trained."""
+        return (self.path / MODEL).is_dir()
+
+    def shard_folders(self) -> tuple[Path, Path]:
+        """Where the parts of weights and optimizer are."""
+        return self.path / MODEL, self.path / MOMENTS
+
+    def weight_names(self) -> set[str]:
+        """The names under which the weights stand in the file. Raises: CheckpointError."""
+        return set(wholes(self.path / MODEL) if self.is_sharded else read_header(self.path / WEIGHTS).tensors)
 
     @property
     def state(self) -> dict[str, Any]:
         """The training state as it was saved, numbers that are not finite included. Raises: CheckpointError."""
         return read_json_object(self.path / STATE, _STATE_LIMIT_BYTES)
-
-
-def open_checkpoint(path: Path | str) -> Checkpoint:
-    """Opens a checkpoint folder after holding it against its manifest.
-
-    Raises: CheckpointError saying what is missing or damaged.
-    """
-    folder = Path(path)
-    if (reason := why_incomplete(folder)) is not None:
-        raise CheckpointError(f"{folder}: {reason}. Use another checkpoint of that run, or copy this one again.")
-    return Checkpoint(folder, read_json_object(folder / MANIFEST, _MANIFEST_LIMIT_BYTES)["step"])
 
 
 def step_of(folder: Path) -> int | None:
@@ -81,6 +88,21 @@ def step_of(folder: Path) -> int | None:
 def folder_name(step: int) -> str:
     """`step-000123`: six digits, more where they are needed."""
     return f"step-{step:06d}"
+
+
+def retained(steps: Iterable[int], *, best: int | None = None, keep_every: int | None = None) -> set[int]:
+    """Which checkpoints to keep: step 0, the last two, the best, and every `keep_every`-th step.
+
+    Analyses over training read the old ones; the last two are kept so that a damaged one is no loss.
+
+    >>> sorted(retained(range(0, 1100, 100), best=300, keep_every=500))
+    [0, 300, 500, 900, 1000]
+    """
+    present = sorted(set(steps))
+    kept = {*present[-2:], *(step for step in present if step in (0, best))}
+    if keep_every is not None and keep_every > 0:
+        kept |= {step for step in present if step % keep_every == 0}
+    return kept
 
 
 def write_checkpoint(
@@ -101,26 +123,57 @@ def write_checkpoint(
     stored. All checkpoints that were there before are there still.
     """
     name = folder_name(step)
-    place, temporary = parent / name, parent / f"{SAVING}{name}"
-    consequence = f"{name} was not saved; the checkpoints before it are untouched."
     pieces: dict[str, Iterable[Bytes]] = {
         WEIGHTS: encode_tensors(clean_names(weights), label=f"{name}/{WEIGHTS}"),
         OPTIMIZER: encode_tensors(optimizer, label=f"{name}/{OPTIMIZER}"),
     }
+    state_bytes = _encode_state(name, state)
     try:
-        state_bytes = strict_json.encode(dict(state))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{name}/{STATE}: the training state cannot be stored: {error}") from error
-    try:
-        with explaining(f"making the folder {temporary}", consequence, CheckpointError):
-            files.remove(temporary)
-            files.make_folder(temporary)
+        temporary = begin_checkpoint(parent, step, files=files)
         written: dict[str, Written] = {}
-        for file, chunks in (pieces | {STATE: [state_bytes]}).items():
+        for file, chunks in pieces.items():
             written[file] = write_file(
-                temporary / file, chunks, consequence=consequence, kind=CheckpointError, files=files
+                temporary / file, chunks, consequence=_consequence(name), kind=CheckpointError, files=files
             )
-        manifest = _manifest(step, written)
+    except BaseException:
+        abandon_checkpoint(parent, step, files=files)
+        raise
+    return finish_checkpoint(parent, step, written, state_bytes, files=files)
+
+
+def begin_checkpoint(parent: Path, step: int, *, folders: Iterable[str] = (), files: FileLayer = DISK) -> Path:
+    """Makes the unfinished folder of a checkpoint, with folders in it, for others to write into. Raises: CheckpointError."""
+    name = folder_name(step)
+    temporary = unfinished_folder(parent, step)
+    with explaining(f"making the folder {temporary}", _consequence(name), CheckpointError):
+        files.remove(temporary)
+        files.make_folder(temporary)
+        for folder in folders:
+            files.make_folder(temporary / folder)
+    return temporary
+
+
+def finish_checkpoint(
+    parent: Path,
+    step: int,
+    written: Mapping[str, Written],
+    state: Mapping[str, Any] | bytes,
+    *,
+    files: FileLayer = DISK,
+) -> Path:
+    """Writes state and manifest beside files that are on the disk already, and moves all to its place in one instant.
+
+    Raises: as `write_checkpoint`; what was unfinished is removed then.
+    """
+    name = folder_name(step)
+    place, temporary, consequence = parent / name, unfinished_folder(parent, step), _consequence(name)
+    try:
+        state_bytes = state if isinstance(state, bytes) else _encode_state(name, state)
+        here = dict(written)
+        here[STATE] = write_file(
+            temporary / STATE, [state_bytes], consequence=consequence, kind=CheckpointError, files=files
+        )
+        manifest = _manifest(step, here)
         write_file(temporary / MANIFEST, [manifest], consequence=consequence, kind=CheckpointError, files=files)
         with explaining(f"flushing {temporary} to the disk", consequence, CheckpointError):
             files.sync_folder(temporary)
@@ -131,8 +184,7 @@ def write_checkpoint(
                 files.rename(place, aside)
             files.rename(temporary, place)
     except BaseException:
-        recover(parent, files=files, only=name)
-        discard(temporary, files=files)
+        abandon_checkpoint(parent, step, files=files)
         raise
     with explaining(
         f"flushing {parent} to the disk", f"{name} is saved, but a power cut may undo it.", CheckpointError
@@ -140,6 +192,28 @@ def write_checkpoint(
         files.sync_folder(parent)
     discard(aside, files=files)
     return place
+
+
+def unfinished_folder(parent: Path, step: int) -> Path:
+    """Where a checkpoint is while it is written."""
+    return parent / f"{SAVING}{folder_name(step)}"
+
+
+def abandon_checkpoint(parent: Path, step: int, *, files: FileLayer = DISK) -> None:
+    """Removes what is unfinished of a checkpoint; what its replacement put aside comes back."""
+    recover(parent, files=files, only=folder_name(step))
+    discard(unfinished_folder(parent, step), files=files)
+
+
+def _consequence(name: str) -> str:
+    return f"{name} was not saved; the checkpoints before it are untouched."
+
+
+def _encode_state(name: str, state: Mapping[str, Any]) -> bytes:
+    try:
+        return strict_json.encode(dict(state))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{name}/{STATE}: the training state cannot be stored: {error}") from error
 
 
 def remove_checkpoint(folder: Path, *, files: FileLayer = DISK) -> None:
@@ -169,41 +243,6 @@ def recover(parent: Path, *, files: FileLayer = DISK, only: str = "") -> None:
             discard(path, files=files)
 
 
-def why_incomplete(folder: Path) -> str | None:
-    """What keeps a folder from being a complete checkpoint, or None. Reads every file once, for its SHA-256.
-
-    No error leaves this function: whatever a damaged disk does is a reason to pass the checkpoint over.
-    """
-    try:
-        manifest = read_json_object(folder / MANIFEST, _MANIFEST_LIMIT_BYTES)
-    except CheckpointError as error:
-        told = str(error).removeprefix(f"{folder / MANIFEST}: ")
-        return f"{MANIFEST} {told}" if (folder / MANIFEST).exists() else "it has no manifest"
-    if manifest.get("format") != FORMAT:
-        return f"its manifest is of the format {manifest.get('format')!r}, not {FORMAT!r}"
-    step, entries = manifest.get("step"), manifest.get("files")
-    if type(step) is not int or (step_of(folder) is not None and step != step_of(folder)):
-        return f"its manifest is that of step {step!r}"
-    if not isinstance(entries, dict) or set(entries) != {WEIGHTS, OPTIMIZER, STATE}:
-        return f"its manifest does not list {WEIGHTS}, {OPTIMIZER} and {STATE}"
-    for name in (STATE, WEIGHTS, OPTIMIZER):
-        if (reason := _why_changed(folder / name, entries[name])) is not None:
-            return f"{name} {reason}"
-    return None
-
-
-def fingerprint(folder: Path) -> Fingerprint:
-    """What tells whether a checkpoint's files may have changed, without reading them."""
-    found = []
-    for name in (WEIGHTS, OPTIMIZER, STATE, MANIFEST):
-        try:
-            stat = (folder / name).stat()
-        except OSError:
-            continue
-        found.append((name, stat.st_ino, stat.st_size, stat.st_mtime_ns))
-    return tuple(found)
-
-
 def read_json_object(path: Path, limit_bytes: int) -> dict[str, Any]:
     """Reads a small JSON file that holds one object. Raises: CheckpointError naming the file and what is wrong."""
     try:
@@ -217,20 +256,5 @@ def read_json_object(path: Path, limit_bytes: int) -> dict[str, Any]:
 
 def _manifest(step: int, written: Mapping[str, Written]) -> bytes:
     files = {name: {"bytes": file.n_bytes, "sha256": file.sha256} for name, file in written.items()}
-    return json.dumps({"format": FORMAT, "step": step, "files": files}, indent=1).encode() + b"\n"
-
-
-def _why_changed(path: Path, entry: object) -> str | None:
-    if not isinstance(entry, dict) or type(entry.get("bytes")) is not int or not isinstance(entry.get("sha256"), str):
-        return "has no size and sum in the manifest"
-    try:
-        size = path.stat().st_size
-        if size != entry["bytes"]:
-            return f"has {size:,} bytes; its manifest says {entry['bytes']:,}"
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
-        return "is missing"
-    except OSError as error:
-        return f"cannot be read: {error.strerror or type(error).__name__}"
-    return None if digest == entry["sha256"] else "is not what was saved: its SHA-256 differs from the manifest's"
+    kind = FORMAT if WEIGHTS in written else SHARDED_FORMAT
+    return json.dumps({"format": kind, "step": step, "files": files}, indent=1).encode() + b"\n"

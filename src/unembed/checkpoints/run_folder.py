@@ -17,30 +17,21 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from unembed.checkpoints import lock, metrics, native, strict_json
-from unembed.checkpoints.files import DISK, FileLayer, discard, explaining, leftovers, read_bounded, replace_file
+from unembed.checkpoints import intact, lock, metrics, native
+from unembed.checkpoints.description import RUN_FILE, encode_description, read_description
+from unembed.checkpoints.files import (
+    DISK,
+    FileLayer,
+    Written,
+    discard,
+    explaining,
+    leftovers,
+    replace_file,
+)
 from unembed.checkpoints.native import Checkpoint
-from unembed.errors import RunError, suggest
-from unembed.places import check_output, check_path, near_paths, shown
-
-RUN_FILE = "run.json"
-FORMAT_KEY, FORMAT = "run_format", 1
-_RUN_LIMIT_BYTES = 64 * 2**20
-
-
-def retained(steps: Iterable[int], *, best: int | None = None, keep_every: int | None = None) -> set[int]:
-    """Which checkpoints to keep: step 0, the last two, the best, and every `keep_every`-th step.
-
-    Analyses over training read the old ones; the last two are kept so that a damaged one is no loss.
-
-    >>> sorted(retained(range(0, 1100, 100), best=300, keep_every=500))
-    [0, 300, 500, 900, 1000]
-    """
-    present = sorted(set(steps))
-    kept = {*present[-2:], *(step for step in present if step in (0, best))}
-    if keep_every is not None and keep_every > 0:
-        kept |= {step for step in present if step % keep_every == 0}
-    return kept
+from unembed.checkpoints.shards import MODEL, MOMENTS
+from unembed.errors import RunError
+from unembed.places import check_output
 
 
 class RunFolder:
@@ -52,7 +43,7 @@ class RunFolder:
         self._files = files
         self._logs = {name: metrics.MetricsLog(path / name, files=files) for name in metrics.LOGS}
         self._lock: lock.RunLock | None = None
-        self._verified: dict[str, native.Fingerprint] = {}
+        self._verified: dict[str, intact.Fingerprint] = {}
 
     @staticmethod
     def create(path: Path | str, *, description: Mapping[str, Any], files: FileLayer = DISK) -> "RunFolder":
@@ -64,7 +55,7 @@ class RunFolder:
         folder = Path(path)
         refuse_occupied(folder)
         run = RunFolder(folder, dict(description), files=files)
-        data = _encode_description(folder, description)
+        data = encode_description(folder, description)
         with explaining(f"making the folder {folder}", "The run was not started.", RunError):
             files.make_folder(folder)
         run.lock()
@@ -87,28 +78,7 @@ class RunFolder:
         Raises: RunError where there is no run, or where its run.json cannot be read.
         """
         folder = Path(path)
-        check_path(folder, RunError)
-        if folder.is_file():
-            raise RunError(
-                f"{shown(folder)}: is a file, and a run is a folder. Give the folder that --out named when training."
-            )
-        check_path(folder / RUN_FILE, RunError)
-        if (folder / RUN_FILE).is_dir():
-            raise RunError(
-                f"{shown(folder / RUN_FILE)}: is a folder, expected the file that training writes. Was it copied by hand?"
-            )
-        if not (folder / RUN_FILE).is_file():
-            hint = suggest(near_paths(folder), "Give the folder that --out named when training.")
-            raise RunError(f"{shown(folder)}: is no run (it has no {RUN_FILE}). {hint}")
-        try:
-            description = strict_json.decode(read_bounded(folder / RUN_FILE, _RUN_LIMIT_BYTES, kind=RunError))
-        except ValueError as error:
-            raise RunError(f"{folder / RUN_FILE}: is not the JSON that was written there: {error}") from error
-        if not isinstance(description, dict) or description.pop(FORMAT_KEY, None) != FORMAT:
-            raise RunError(
-                f"{folder / RUN_FILE}: is not of format {FORMAT}. Another version of unembed may have written it."
-            )
-        return RunFolder(folder, description, files=files)
+        return RunFolder(folder, read_description(folder), files=files)
 
     @staticmethod
     def exists(path: Path | str) -> bool:
@@ -147,20 +117,43 @@ class RunFolder:
 
         Raises: ResourceError when space ran out, CheckpointError otherwise; what was saved before is untouched.
         """
+        self._before_saving()
+        path = native.write_checkpoint(
+            self._checkpoints, step, weights=weights, optimizer=optimizer, state=state, files=self._files
+        )
+        self._verified[path.name] = intact.fingerprint(path)
+        return path
+
+    def begin_parts(self, step: int) -> None:
+        """Makes ready for a checkpoint whose parts other processes write into `unfinished_parts`. Raises: CheckpointError."""
+        self._before_saving()
+        native.begin_checkpoint(self._checkpoints, step, folders=(MODEL, MOMENTS), files=self._files)
+
+    def unfinished_parts(self, step: int) -> tuple[Path, Path]:
+        """The folders for the parts of weights and of the optimizer, between `begin_parts` and `finish_parts`."""
+        unfinished = native.unfinished_folder(self._checkpoints, step)
+        return unfinished / MODEL, unfinished / MOMENTS
+
+    def finish_parts(self, step: int, written: Mapping[str, Written], state: Mapping[str, Any]) -> Path:
+        """Makes a checkpoint of parts that are on the disk, by their names in it. Raises: as `save_checkpoint`."""
+        path = native.finish_checkpoint(self._checkpoints, step, written, state, files=self._files)
+        self._verified[path.name] = intact.fingerprint(path)
+        return path
+
+    def _before_saving(self) -> None:
         self.lock()
         for log in self._logs.values():
             log.flush()
         with explaining(f"making {self._checkpoints}", "The checkpoint was not saved.", RunError):
             self._files.make_folder(self._checkpoints)
-        path = native.write_checkpoint(
-            self._checkpoints, step, weights=weights, optimizer=optimizer, state=state, files=self._files
-        )
-        self._verified[path.name] = native.fingerprint(path)
-        return path
 
     def checkpoints(self) -> list[Checkpoint]:
         """All complete checkpoints by step. Each is read in full the first time, to hold it against its manifest."""
         return [found for found in map(self._examine, self._folders()) if isinstance(found, Checkpoint)]
+
+    def checkpoint_of(self, step: int) -> Checkpoint:
+        """The checkpoint of a step that another process has found whole; it is not read again here."""
+        return Checkpoint(self._checkpoints / native.folder_name(step), step)
 
     def damaged(self) -> list[str]:
         """A sentence about each folder of a checkpoint that is not what was saved, oldest first."""
@@ -245,7 +238,7 @@ class RunFolder:
     def write_description(self, description: Mapping[str, Any]) -> None:
         """Replaces run.json, as when a finished run is given more steps. Raises: as `create`."""
         self.lock()
-        replace_file(self.path / RUN_FILE, _encode_description(self.path, description), files=self._files)
+        replace_file(self.path / RUN_FILE, encode_description(self.path, description), files=self._files)
         self.description = dict(description)
 
     @property
@@ -261,21 +254,12 @@ class RunFolder:
     def _examine(self, folder: Path) -> Checkpoint | str:
         """The checkpoint, or why it is none. A folder that has not changed since it was verified is not read again."""
         step = native.step_of(folder)
-        fingerprint = native.fingerprint(folder)
+        fingerprint = intact.fingerprint(folder)
         if step is None or self._verified.get(folder.name) != fingerprint:
-            if (reason := native.why_incomplete(folder)) is not None:
+            if (reason := intact.why_incomplete(folder)) is not None:
                 return reason
             self._verified[folder.name] = fingerprint
         return Checkpoint(folder, step if step is not None else -1)
-
-
-def _encode_description(folder: Path, description: Mapping[str, Any]) -> bytes:
-    if FORMAT_KEY in description:
-        raise RunError(f"{folder}: a run's description may not hold the key {FORMAT_KEY!r}")
-    try:
-        return strict_json.encode({FORMAT_KEY: FORMAT, **description})
-    except (TypeError, ValueError, RecursionError) as error:
-        raise RunError(f"{folder}: the run's description cannot be stored: {error}") from error
 
 
 def refuse_occupied(folder: Path) -> None:

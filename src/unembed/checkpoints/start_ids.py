@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from unembed.checkpoints.run_folder import RUN_FILE, RunFolder
+from unembed.checkpoints.description import RUN_FILE
+from unembed.checkpoints.run_folder import RunFolder
 from unembed.corpora.shards import TokenShards
 from unembed.errors import CheckpointError, CorpusError, InputError
 from unembed.tokenizers.base import Tokenizer

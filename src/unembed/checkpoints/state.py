@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from unembed.checkpoints.shards import spread
 from unembed.errors import CheckpointError
 
 
@@ -41,7 +42,7 @@ def restore_model(model: nn.Module, weights: Mapping[str, Tensor], *, where: str
                 raise CheckpointError(
                     f"{where}: {name} has shape {list(weights[name].shape)}, the model needs {list(parameter.shape)}"
                 )
-            parameter.copy_(weights[name])
+            parameter.copy_(spread(weights[name], parameter))
 
 
 def restore_optimizer(
@@ -75,7 +76,10 @@ def restore_optimizer(
     optimizer.state.clear()
     for name, value in tensors.items():
         owner, _, entry = name.rpartition(".")
-        optimizer.state[parameters[owner]][entry] = value.clone()
+        # a copy, where the parameter is: PyTorch steps both by one kernel
+        optimizer.state[parameters[owner]][entry] = spread(value, parameters[owner]).to(
+            parameters[owner].device, copy=True
+        )
 
 
 def clean(name: str) -> str:

@@ -123,10 +123,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except click.ClickException as error:
+        if os.environ.get("RANK", "0") not in ("", "0"):
+            return 2  # torchrun has started several with one wrong command line; the first of them says so
         where = " ".join(["unembed", *[word for word in given[:1] if word in COMMANDS]])
         return _say(f"{_in_words(error.format_message())}\nTry '{where} --help'.", 2)
     except UnembedError as error:
-        return _say(str(error), error.exit_code)
+        # several processes fail alike, and one of them has the words for it (training/processes.py)
+        return _say(str(error), error.exit_code) if str(error) else error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", 130)
     except BrokenPipeError:

@@ -25,6 +25,8 @@ SETTINGS = (
     "compile",
     "checkpoint_activations",
     "chunked_loss",
+    "parallel",
+    "precision",
     "context_length",
     "tied",
     "tensorboard",

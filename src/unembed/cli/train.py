@@ -95,7 +95,11 @@ def command(
         _check_resumed(data, recipe, out)
     if resume and out is None:
         raise UsageError("--resume needs --out: the folder of the run to go on with")
+    if out is None and os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
+        raise UsageError("several processes that train together need --out: the folder that is to be the run of all")
     set_threads(threads)  # before anything is begun, so that a number that cannot be leaves nothing behind
+    is_follower = os.environ.get("RANK", "0") not in ("", "0")  # of torchrun's processes the first one speaks
+    quiet = quiet or is_follower
     progress, chosen = Progress(quiet=quiet), choose_device(device)
     measured = Profile(chosen.partition(":")[0]) if profile else None
     outcome = train(
@@ -113,6 +117,8 @@ def command(
         on_signal=progress.on_signal,
         profile=measured,
     )
+    if is_follower:
+        return
     values = {name: getattr(outcome, name) for name in outcome.__dataclass_fields__}
     tables = {} if measured is None else {"profile": profile_table(measured)}
     write_result(Result(name="train", values=msgspec.to_builtins(values), tables=tables), output_format)

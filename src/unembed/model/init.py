@@ -15,6 +15,7 @@ The next file to read is ../objectives/loss.py.
 """
 
 import math
+from collections.abc import Iterator
 
 import msgspec
 import torch
@@ -72,21 +73,23 @@ def build(spec: TransformerSpec, init: Init, *, seed: int, dtype: torch.dtype = 
 @torch.no_grad()
 def initialise(model: Transformer, init: Init, *, seed: int) -> None:
     """Fills every parameter in place, from a generator of its own, in the order of `tensors(spec)`."""
-    generator = torch.Generator().manual_seed(seed)
     parameters = dict(model.named_parameters())
-    for start in init_table(model.spec, init):
-        parameter = parameters.pop(start.info.name)
-        if start.std > 0:
-            _fill_normal(parameter, start.std, generator)
-        else:
-            parameter.fill_(start.constant)
+    for name, value in starting_values(model.spec, init, seed=seed):
+        parameters.pop(name).copy_(value)
     assert not parameters, f"parameters that the spec does not imply: {sorted(parameters)}"
 
 
-def _fill_normal(parameter: Tensor, std: float, generator: torch.Generator) -> None:
-    # drawn in float32 on the CPU whatever the model's type and device, so that they do not change the numbers
-    drawn = torch.empty(parameter.shape, dtype=torch.float32).normal_(0.0, std, generator=generator)
-    parameter.copy_(drawn)
+def starting_values(spec: TransformerSpec, init: Init, *, seed: int) -> Iterator[tuple[str, Tensor]]:
+    """Name and first value of every tensor, one at a time, for whoever has no room for all of them."""
+    generator = torch.Generator().manual_seed(seed)
+    for start in init_table(spec, init):
+        # drawn in float32 on the CPU whatever the model's type and device, so that they do not change the numbers
+        value = torch.empty(start.info.shape, dtype=torch.float32)
+        if start.std > 0:
+            value.normal_(0.0, start.std, generator=generator)
+        else:
+            value.fill_(start.constant)
+        yield start.info.name, value
 
 
 def _start_of(info: TensorInfo, spec: TransformerSpec, init: Init) -> TensorInit:

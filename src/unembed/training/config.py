@@ -7,7 +7,7 @@ other path may be given in full (`training.clip_norm`). The next file to read is
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,6 +23,8 @@ from unembed.training.ranges import INF, check_ranges, explained
 from unembed.training.settings import OF_KINDS, OF_RECIPES, PAGE, READING, known_settings
 
 LONGEST_CONTEXT = 2**31 - 1  # of a window, in tokens: far beyond what any machine can attend over
+Kind = Literal["none", "ddp", "fsdp"]
+Precision = Literal["float32", "bfloat16"]
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -49,6 +51,8 @@ class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     events beside metrics.jsonl, and needs the extra `track`.
     `checkpoint_activations` runs each block again in the backward pass instead of keeping its insides (blocks.py), and
     `chunked_loss` makes the scores in pieces: both save memory. The first changes no bit, the second only rounding.
+    `parallel` is how the processes of torchrun share the model, `precision` the type of its products (parallel.py); a batch
+    is that of all processes together.
     """
 
     steps: int
@@ -70,6 +74,8 @@ class TrainingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     checkpoint_activations: bool = False
     chunked_loss: bool = False
     tying: TyingConfig = TyingConfig()
+    parallel: Kind = "none"
+    precision: Precision = "float32"
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,6 +106,8 @@ SHORT_NAMES: dict[str, str] = {
     "tensorboard": "training.tensorboard",
     "checkpoint_activations": "training.checkpoint_activations",
     "chunked_loss": "training.chunked_loss",
+    "parallel": "training.parallel",
+    "precision": "training.precision",
     "tying.gradient_every": "training.tying.gradient_every",
     "tying.lookup_gradient_scale": "training.tying.lookup_gradient_scale",
 }

@@ -5,51 +5,70 @@ here changes a number. The next file to read is samples.py.
 """
 
 import math
+from collections.abc import Mapping
 
-from torch import nn
+from torch import Tensor, nn
 
+from unembed.checkpoints.shards import local
+from unembed.checkpoints.state import clean
 from unembed.errors import NotFiniteError
 from unembed.model.init import AndreaInit
 from unembed.training.config import RunConfig
+from unembed.training.processes import ALONE, Processes
 
 # Adam divides by the root of a mean of squares plus eps, and the mean of squares of gradients below 1e-19 is 0 in float32.
 SMALLEST_EPS = 1e-18
 
 
-def bad_weights(model: nn.Module) -> str:
-    """The first parameters that hold a number that is not finite, as words for a message; empty when there are none."""
-    return _named("weights", [name for name, p in model.named_parameters() if not p.isfinite().all()])
+def bad_weights(model: nn.Module, processes: Processes = ALONE) -> str:
+    """The first parameters that hold a number that is not finite, as words for a message; empty when there are none.
+
+    Where each process has a part of the model, all are asked.
+    """
+    return _named("weights", {clean(name): p for name, p in model.named_parameters()}, processes)
 
 
-def bad_gradients(model: nn.Module) -> str:
+def bad_gradients(model: nn.Module, processes: Processes = ALONE) -> str:
     """As `bad_weights`, for gradients."""
-    with_gradient = [(name, p.grad) for name, p in model.named_parameters() if p.grad is not None]
-    return _named("gradients of", [name for name, gradient in with_gradient if not gradient.isfinite().all()])
+    gradients = {clean(name): p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return _named("gradients of", gradients, processes)
 
 
-def where_not_finite(model: nn.Module, loss_nats: float, norm: float) -> str:
+def where_not_finite(model: nn.Module, loss_nats: float, norm: float, processes: Processes = ALONE) -> str:
     """What went wrong first, as far as can be told: a weight, else a gradient, else the loss or the norm itself."""
-    found = bad_weights(model) or bad_gradients(model)
+    found = bad_weights(model, processes) or bad_gradients(model, processes)
     return found or ("the norm, for its square overflows" if math.isfinite(loss_nats) else "the loss")
 
 
 def not_finite_step(
-    model: nn.Module, config: RunConfig, n_steps_done: int, loss_nats: float, norm: float, rate: float
+    model: nn.Module,
+    config: RunConfig,
+    n_steps_done: int,
+    loss_nats: float,
+    norm: float,
+    rate: float,
+    processes: Processes = ALONE,
 ) -> NotFiniteError:
     """The error of a step that was not taken."""
     return NotFiniteError(
         f"step {n_steps_done + 1}: loss {loss_nats} nats, gradient norm {norm}; not finite: "
-        f"{where_not_finite(model, loss_nats, norm)}. The step was not taken "
+        f"{where_not_finite(model, loss_nats, norm, processes)}. The step was not taken "
         f"and the last checkpoint is as it was. {advice(config, n_steps_done, rate)}"
     )
 
 
 def not_finite_validation(
-    model: nn.Module, config: RunConfig, n_steps_done: int, loss_nats: float, rate: float
+    model: nn.Module,
+    config: RunConfig,
+    n_steps_done: int,
+    loss_nats: float,
+    rate: float,
+    processes: Processes = ALONE,
 ) -> NotFiniteError:
     """The error of an evaluation."""
+    bad = bad_weights(model, processes) or "the loss"
     return NotFiniteError(
-        f"step {n_steps_done}: validation loss {loss_nats} nats; not finite: {bad_weights(model) or 'the loss'}. "
+        f"step {n_steps_done}: validation loss {loss_nats} nats; not finite: {bad}. "
         f"The last checkpoint is as it was. {advice(config, n_steps_done, rate)}"
     )
 
@@ -77,5 +96,7 @@ def advice(config: RunConfig, n_steps_done: int, rate: float) -> str:
     return f"Try a lower learning_rate (now {rate:.3g}){clip} or a longer warm-up."
 
 
-def _named(what: str, names: list[str]) -> str:
+def _named(what: str, tensors: Mapping[str, Tensor], processes: Processes) -> str:
+    flags = processes.any_of([not local(tensor).isfinite().all() for tensor in tensors.values()])
+    names = [name for name, is_bad in zip(tensors, flags, strict=True) if is_bad]
     return f"{what} {names[:3]}" if names else ""

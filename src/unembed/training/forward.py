@@ -9,11 +9,28 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from unembed.corpora.windows import TokenSplit
 from unembed.model.taps import Tap
 from unembed.model.transformer import Transformer
-from unembed.objectives import LossSum, chunked_next_token_loss, next_token_loss
-from unembed.training.config import TrainingConfig
+from unembed.objectives import IGNORED, LossSum, chunked_next_token_loss, next_token_loss
+from unembed.training.config import RunConfig, TrainingConfig
+from unembed.training.processes import Processes
 from unembed.training.profile import Parts, no_profile
+
+# ids, their targets, and how many of these count
+Batch = tuple[Tensor, Tensor, int]
+
+
+def own_batch(
+    split: TokenSplit, config: RunConfig, step: int, micro: int, processes: Processes, device: torch.device
+) -> Batch:
+    """This process's rows of a micro-batch: process r of n takes the r-th of n equal parts of what one process would take."""
+    training = config.training
+    index = (step * training.accumulate + micro) * processes.n + processes.rank
+    size = training.batch_size // processes.n
+    inputs, targets = split.batch(config.seed, index, size, config.model.context_length)
+    ids, wanted = (torch.from_numpy(array).to(device) for array in (inputs, targets))
+    return ids, wanted, int((targets != IGNORED).sum())
 
 
 def micro_loss(

@@ -10,25 +10,27 @@ watching.py.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unembed.checkpoints.run_folder import RunFolder, retained
-from unembed.checkpoints.state import model_tensors, optimizer_tensors, restore_model, restore_optimizer
+from unembed.checkpoints.native import retained
+from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.state import restore_model, restore_optimizer
 from unembed.corpora.windows import TokenSplit
 from unembed.errors import Interrupted, NotFiniteError, UsageError
 from unembed.model.transformer import Transformer
-from unembed.objectives import IGNORED
+from unembed.objectives import LossSum
 from unembed.optim.make import make_optimizer
 from unembed.optim.schedules import learning_rate
-from unembed.training.blocks import prepare_blocks
 from unembed.training.config import RunConfig, TyingConfig
 from unembed.training.finite import advice, bad_weights, not_finite_step, not_finite_validation
-from unembed.training.forward import dropout_seed, micro_loss
+from unembed.training.forward import Batch, dropout_seed, own_batch
+from unembed.training.parallel import Parallel, check_shares
 from unembed.training.profile import Parts, no_profile
 from unembed.training.samples import Sampler
 from unembed.training.signals import farewell, noted_signals
@@ -57,40 +59,44 @@ class Trainer:
         sampler: Sampler | None = None,
         watch: StepWatch | None = None,
         profile: Parts = no_profile,
+        parallel: Parallel | None = None,
     ) -> None:
         if watch is None and config.training.tying != TyingConfig():
             raise UsageError(
                 "training.tying is set, but the trainer has no watch; give one (tying/watch.py), or use train"
             )
         self.model, self.config, self.train, self.val = model, config, train, val
+        self.parallel = Parallel() if parallel is None else parallel
+        self.processes = self.parallel.processes
+        check_shares(config.training, self.processes.n)
         self.run_folder, self.observers, self.sampler = run, tuple(observers), sampler
+        self._logs = run if self.processes.is_first else None  # one process writes them
         self.watch: StepWatch = no_watch if watch is None else watch
         self.profile = profile
         self.optimizer, self.group_sizes = make_optimizer(model, config.training)
         self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.step_number = self.tokens = 0
-        self.seconds = 0.0
+        self.seconds, self._has_start = 0.0, False
         self.last_loss: float | None = None
         self.validation = Validation()
         self.why_not_compiled: str | None = None
-        self._has_start = self._is_prepared = False
+        self._micro_loss: Callable[..., LossSum] | None = None
 
     def prepare(self) -> None:
         """Compiles the blocks and lets them be run again, as the settings say; the first step calls it if nobody has.
 
         The weights are where they are to stay by then. Its time counts as that of steps.
         """
-        if not self._is_prepared:
-            started, self._is_prepared = time.perf_counter(), True
+        if self._micro_loss is None:
+            started = time.perf_counter()
             with self.profile.part("compiling"):
-                length = self.config.model.context_length
-                self.why_not_compiled = prepare_blocks(self.model, self.config.training, length)
+                self._micro_loss, self.why_not_compiled = self.parallel.prepared(self.model, self.config)
             self.seconds += time.perf_counter() - started
 
     def step(self) -> tuple[float, float]:
         """Does one optimizer step and returns the loss (nats per counted token) and the gradient's norm before clipping.
 
-        The loss is the mean over all counted tokens of all micro-batches, so a short one weighs no more than its tokens.
+        The loss is the mean over all counted tokens of all micro-batches and processes: a short one weighs as its tokens do.
         A step without a counted token changes nothing, and a warning says so. Raises: NotFiniteError, the weights being
         as before the step.
         """
@@ -98,22 +104,16 @@ class Trainer:
         training, started = self.config.training, time.perf_counter()
         with self.profile.part("data"):
             batches = [self._batch(micro) for micro in range(training.accumulate)]
-        n_tokens = sum(count for _, _, count in batches)
+        n_tokens = round(self.processes.sums(sum(count for _, _, count in batches))[0])
         rate = learning_rate(training.schedule, self.step_number, training.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
-        total = 0.0
-        for micro, (ids, targets, _) in enumerate(batches):
-            number, seed = self.step_number, dropout_seed(self.config.seed, self.step_number, micro, rank=0)
-            tap = self.watch.tap(number + 1, ids)
-            loss = micro_loss(self.model, training, ids, targets, tap=tap, seed=seed, profile=self.profile)
-            with self.profile.part("backward"):
-                torch.autograd.backward(loss.total / max(1, n_tokens))
-            total += loss.total.item()
+        local_total = sum(self._learn_from(batches, n_tokens))
+        (total,) = self.processes.sums(local_total)
         loss_nats = total / n_tokens if n_tokens else 0.0
         with self.profile.part("optimizer"):
-            norm = self._gradient_norm()
+            norm = self.parallel.norm(self._parameters)
             self._refuse_not_finite(loss_nats, norm, rate)
             norm_before_clipping = norm.item()
             record = self._update(norm, n_tokens)
@@ -121,9 +121,23 @@ class Trainer:
         self.tokens += n_tokens
         self.last_loss = loss_nats
         self.seconds += time.perf_counter() - started
-        if record is not None and self.run_folder is not None:
-            self.run_folder.append_tying(record)
+        if record is not None and self._logs is not None:
+            self._logs.append_tying(record)
         return loss_nats, norm_before_clipping
+
+    def _learn_from(self, batches: Sequence[Batch], n_tokens: int) -> Iterator[float]:
+        """Adds the gradients of each micro-batch up, sends them with the last one, and gives each loss as a sum."""
+        training, number = self.config.training, self.step_number
+        assert self._micro_loss is not None, "prepare comes first"
+        for micro, (ids, targets, _) in enumerate(batches):
+            seed = dropout_seed(self.config.seed, number, micro, rank=self.processes.rank)
+            tap = self.watch.tap(number + 1, ids)
+            with self.parallel.micro_step(self.model, is_last=micro == len(batches) - 1):
+                loss = self._micro_loss(training, ids, targets, tap=tap, seed=seed, profile=self.profile)
+                with self.profile.part("backward"):
+                    # processes average their gradients, and the sum is wanted
+                    torch.autograd.backward(loss.total / (max(1, n_tokens) / self.processes.n))
+            yield loss.total.item()
 
     def _update(self, norm: Tensor, n_tokens: int) -> Mapping[str, Any] | None:
         """Clips, steps, and lets the watch see the gradients before and what became of them."""
@@ -165,12 +179,14 @@ class Trainer:
                 self._save()
             while not self.is_finished:
                 is_best = self._step_and_log()
-                stops_here = bool(stop)  # asked once: a signal after the question belongs to the next step
+                # asked once, of all processes: a signal after the question belongs to the next step
+                (stops_here,) = self.processes.any_of([bool(stop)])
                 if is_best or stops_here or self._is_due(self.config.training.checkpoint_every) or self.is_finished:
                     self._save()
                 if stops_here and not self.is_finished:
                     folder = None if self.run_folder is None else self.run_folder.path
-                    raise Interrupted(farewell(stop[0], self.step_number, folder))
+                    name = stop[0] if stop else "a signal to another process"
+                    raise Interrupted(farewell(name, self.step_number, folder, self.processes.program))
 
     def _step_and_log(self) -> bool:
         """One step with its records. Says whether its validation loss is the best so far: the best is always saved."""
@@ -191,7 +207,8 @@ class Trainer:
 
     def evaluate(self) -> float:
         """Nats per token over the whole validation split (validation.py)."""
-        return evaluate(self.model, self.val, self.config.model.context_length)
+        with self.parallel.looking(self.model):
+            return evaluate(self.model, self.val, self.config.model.context_length, self.processes)
 
     def resume(
         self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], state: dict[str, Any], where: str
@@ -203,17 +220,9 @@ class Trainer:
         self.validation, self.last_loss = Validation.of_state(state), state["train_loss_nats"]
         self._has_start = True
 
-    def _batch(self, micro: int) -> tuple[Tensor, Tensor, int]:
-        training = self.config.training
-        index = self.step_number * training.accumulate + micro
-        inputs, targets = self.train.batch(
-            self.config.seed, index, training.batch_size, self.config.model.context_length
-        )
-        return self._tensor(inputs), self._tensor(targets), int((targets != IGNORED).sum())
-
-    def _gradient_norm(self) -> Tensor:
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
-        return torch.nn.utils.get_total_norm(gradients, foreach=True)
+    def _batch(self, micro: int) -> Batch:
+        device = self.model.embed.table.device
+        return own_batch(self.train, self.config, self.step_number, micro, self.processes, device)
 
     def _refuse_not_finite(self, loss_nats: float, norm: Tensor, rate: float) -> None:
         """Before clipping, which would spread one tensor's NaN over all of them and hide where it came from."""
@@ -221,7 +230,7 @@ class Trainer:
             return
         self.last_loss = loss_nats
         self._hand_on(self._line("train", self.step_number + 1, loss_nats, rate, norm.item()))
-        raise not_finite_step(self.model, self.config, self.step_number, loss_nats, norm.item(), rate)
+        raise not_finite_step(self.model, self.config, self.step_number, loss_nats, norm.item(), rate, self.processes)
 
     def _record(self, split: str, loss_nats: float, norm: float | None) -> None:
         self._hand_on(self._line(split, self.step_number, loss_nats, self._last_rate(), norm))
@@ -229,8 +238,8 @@ class Trainer:
     def _hand_on(self, record: dict[str, Any]) -> None:
         for observer in self.observers:
             observer(self, record)
-        if self.run_folder is not None:
-            self.run_folder.append_metrics(record)
+        if self._logs is not None:
+            self._logs.append_metrics(record)
 
     def _last_rate(self) -> float:
         """The learning rate of the last step done; of the first one before it."""
@@ -253,22 +262,24 @@ class Trainer:
         self.validation = self.validation.after(self.step_number, loss_nats)
         self._record("val", loss_nats, None)
         if not np.isfinite(loss_nats):
-            raise not_finite_validation(self.model, self.config, self.step_number, loss_nats, self._last_rate())
+            raise not_finite_validation(
+                self.model, self.config, self.step_number, loss_nats, self._last_rate(), self.processes
+            )
 
     def _sample(self) -> None:
         """Lets the model write, and notes it down. No number of the training depends on it."""
         if self.sampler is None or self.config.training.sample_every == 0:
             return
         self._refuse_bad_weights()  # nothing can be drawn from them
-        with self.profile.part("sampling"):
+        with self.profile.part("sampling"), self.parallel.looking(self.model):
             record = self.sampler(self.model, self.step_number)
         for observer in self.observers:
             observer(self, record)
-        if self.run_folder is not None:
-            self.run_folder.append_sample({name: value for name, value in record.items() if name != "split"})
+        if self._logs is not None:
+            self._logs.append_sample({name: value for name, value in record.items() if name != "split"})
 
     def _refuse_bad_weights(self) -> None:
-        if bad := bad_weights(self.model):
+        if bad := bad_weights(self.model, self.processes):
             raise NotFiniteError(
                 f"step {self.step_number}: not finite: {bad}. Nothing was saved and the last checkpoint is as it was. "
                 f"{advice(self.config, self.step_number, self._last_rate())}"
@@ -286,15 +297,5 @@ class Trainer:
             **self.validation.to_state(),
         }
         with self.profile.part("saving"):
-            self.run_folder.save_checkpoint(
-                self.step_number,
-                weights=model_tensors(self.model),
-                optimizer=optimizer_tensors(self.model, self.optimizer),
-                state=state,
-            )
-            steps = [checkpoint.step for checkpoint in self.run_folder.checkpoints()]
-            keep = retained(steps, best=self.validation.best_step, keep_every=self.config.training.keep_every)
-            self.run_folder.prune(keep=keep)
-
-    def _tensor(self, ids: np.ndarray) -> Tensor:
-        return torch.from_numpy(ids).to(self.model.embed.table.device)
+            keep = partial(retained, best=self.validation.best_step, keep_every=self.config.training.keep_every)
+            self.parallel.save(self.run_folder, self.step_number, self.model, self.optimizer, state, keep=keep)

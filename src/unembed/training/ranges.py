@@ -89,6 +89,8 @@ RANGES: tuple[Range, ...] = (
     ),
     _plain("clip_norm", "above 0 and finite, or null", lambda value, config: value is None or _positive(value, config)),
     _plain("keep_every", "at least 1, or null", lambda value, config: value is None or value >= 1),
+    _plain("parallel", "none, ddp or fsdp", lambda value, config: True),
+    _plain("precision", "float32 or bfloat16", lambda value, config: True),
     Range("tying.gradient_every", "training.tying.gradient_every", "at least 1, or 0 (never)", _at_least(0)),
     Range(
         "tying.lookup_gradient_scale",

@@ -24,6 +24,8 @@ WHAT: dict[str, str] = {
     "compile": "Compile the blocks with torch.compile: a slow first step, then faster ones; without a compiler it says so.",
     "checkpoint_activations": "Run each block again in the backward pass: less memory, a quarter more time, no other bit.",
     "chunked_loss": "Make the scores in pieces: much less memory with a large vocabulary; the loss is equal up to rounding.",
+    "parallel": "How torchrun's processes share the model: none, ddp (each has all of it) or fsdp (each has a part).",
+    "precision": "Type of the products: float32, or bfloat16 where the hardware has it; weights and moments stay float32.",
     "tying.gradient_every": "Steps between two notes of the token table's two gradients in tying.jsonl.",
     "tying.lookup_gradient_scale": "Factor on the part of the table's gradient that comes through looking rows up.",
     "training.schedule.floor": "The learning rate at the end of the schedule.",

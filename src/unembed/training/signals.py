@@ -39,7 +39,7 @@ def noted_signals(on_first: Callable[[str], None] = lambda name: None) -> Iterat
             signal.signal(number, handler)
 
 
-def farewell(signal_name: str, step: int, run: Path | None) -> str:
+def farewell(signal_name: str, step: int, run: Path | None, program: str = "unembed") -> str:
     """What a run says when a signal has stopped it after a step: that it is saved, and the command that goes on.
 
     >>> print(farewell("SIGINT", 3, Path("runs/my run")))
@@ -48,5 +48,5 @@ def farewell(signal_name: str, step: int, run: Path | None) -> str:
     """
     if run is None:
         return f"stopped by {signal_name} after step {step}; nothing is saved, for this trainer has no run folder"
-    command = f"unembed train --out {shlex.quote(str(run))} --resume"
+    command = f"{program} train --out {shlex.quote(str(run))} --resume"
     return f"stopped by {signal_name} after step {step}, which is saved.\nGo on with: {command}"

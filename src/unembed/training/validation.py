@@ -3,30 +3,50 @@
 The next file to read is samples.py.
 """
 
+import itertools
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
 import torch
 
 from unembed.corpora.windows import TokenSplit
 from unembed.model.transformer import Transformer
 from unembed.objectives import next_token_loss
+from unembed.training.processes import ALONE, Processes
 
 TOKENS_AT_ONCE = 8192
+Batch = tuple[np.ndarray, np.ndarray]  # inputs and targets, [batch, pos] each
 
 
 @torch.no_grad()
-def evaluate(model: Transformer, val: TokenSplit, context_length: int) -> float:
-    """Nats per token over the whole split: each token once, in windows that do not overlap."""
+def evaluate(model: Transformer, val: TokenSplit, context_length: int, processes: Processes = ALONE) -> float:
+    """Nats per token over the whole split: each token once, in windows that do not overlap, shared out over processes."""
     device = model.embed.table.device
     total, n_tokens = 0.0, 0
-    for inputs, targets in val.windows(context_length, max(1, TOKENS_AT_ONCE // context_length)):
+    for (inputs, targets), counts in _own(
+        val.windows(context_length, max(1, TOKENS_AT_ONCE // context_length)), processes
+    ):
         ids, wanted = (torch.from_numpy(array).to(device) for array in (inputs, targets))
         loss = next_token_loss(model(ids), wanted)
-        total += loss.total.item()
-        n_tokens += int(loss.n_tokens)
-    return total / n_tokens
+        if counts:
+            total += loss.total.item()
+            n_tokens += int(loss.n_tokens)
+    total, n_all = processes.sums(total, n_tokens)
+    return total / n_all
+
+
+def _own(batches: Iterable[Batch], processes: Processes) -> Iterator[tuple[Batch, bool]]:
+    """Every n-th batch for each of n processes, and whether it counts: at the end, who has none left repeats another's.
+
+    A process that made fewer forwards than the others would keep them waiting for its part of a sharded model.
+    """
+    left = iter(batches)
+    while together := list(itertools.islice(left, processes.n)):
+        has_own = processes.rank < len(together)
+        yield together[processes.rank if has_own else 0], has_own
 
 
 @dataclass(frozen=True, kw_only=True)

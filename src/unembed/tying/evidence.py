@@ -4,12 +4,12 @@ Details begin with a small letter and have no full stop, so that one can stand i
 memory.py, which asks whether two tensors are one.
 """
 
-import sys
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-import torch
 from torch import Tensor, nn
+
+from unembed.checkpoints.shards import is_sharded, local
 
 Status = Literal["ok", "broken", "unknown"]
 
@@ -45,21 +45,6 @@ def joined(words: Sequence[str]) -> str:
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
-def is_sharded(tensor: Tensor) -> bool:
-    """Whether a tensor is one of PyTorch's distributed ones, of which this process holds a part."""
-    module = sys.modules.get("torch.distributed.tensor")  # where nobody has imported it, there can be none
-    return module is not None and isinstance(tensor, module.DTensor)
-
-
-def local(tensor: Tensor) -> Tensor:
-    """The part of a tensor that this process holds: the tensor itself unless it is sharded."""
-    if not is_sharded(tensor):
-        return tensor.detach()
-    with torch.no_grad():
-        part: Tensor = tensor.to_local()  # type: ignore[attr-defined]
-    return part.detach()
-
-
 def clean(name: str) -> str:
     """A name without what compiling, averaging or wrapping put into it."""
     return name.replace("_orig_mod.", "").replace("_fsdp_wrapped_module.", "").removeprefix("module.")
@@ -72,3 +57,6 @@ def unwrapped(module: nn.Module) -> nn.Module:
         if inner is None or (len(module._modules) > 1 and "_orig_mod" not in module._modules):
             return module
         module = inner
+
+
+__all__ = ["Check", "Meaning", "Status", "clean", "count_of", "is_sharded", "joined", "local", "shape_of", "unwrapped"]

@@ -7,13 +7,14 @@ the lookup part is taken off again. The next file to read is example.py, the sam
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from unembed.checkpoints.shards import whole
 from unembed.model.taps import NoTap, Tap, no_tap
 from unembed.model.transformer import Transformer
 from unembed.tying.gradients import frequency_groups, touched_rows
@@ -22,17 +23,39 @@ from unembed.tying.parts import LOOKUP_TAP
 NUMBERS_AT_ONCE = 1 << 18  # 1 MB of float32: what is read of three tables stays in the cache
 
 
+@runtime_checkable
+class Group(Protocol):
+    """The processes that train one model together, as far as a watch needs them."""
+
+    @property
+    def n(self) -> int:
+        """How many they are."""
+        ...
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """The mean of a tensor over all of them, in its own place."""
+        ...
+
+
 class TableWatch:
     """Watches the token table of a model in training; `training.watching.StepWatch` says when it is called.
 
     With `gradient_every` n it looks at every n-th step; 0 is never. With another `lookup_gradient_scale` than 1 it multiplies
     the lookup part by it at every step: in a shared table that part alone, in a model with two tables the whole gradient
-    of the embedding's. Source of the scale: "Weight Tying Biases Token Embeddings Towards the Output Space",
+    of the embedding's. Of a `group` that trains together each process sees its own tokens; a step that is noted adds them up,
+    and gathers a sharded table. Source of the scale: "Weight Tying Biases Token Embeddings Towards the Output Space",
     arXiv:2603.26663. All else it leaves alone: weights and optimizer end bit for bit as without it.
     """
 
-    def __init__(self, model: Transformer, *, gradient_every: int = 0, lookup_gradient_scale: float = 1.0) -> None:
-        self.model, self.every, self.scale = model, gradient_every, lookup_gradient_scale
+    def __init__(
+        self,
+        model: Transformer,
+        *,
+        gradient_every: int = 0,
+        lookup_gradient_scale: float = 1.0,
+        group: Group | None = None,
+    ) -> None:
+        self.model, self.every, self.scale, self._group = model, gradient_every, lookup_gradient_scale, group
         self._step = -1
         self._counts = np.zeros(0, dtype=np.int64)
         self._touched: Tensor | None = None
@@ -59,6 +82,7 @@ class TableWatch:
         """Measures both parts as they stand in the gradients, before clipping, and keeps the table for the comparison."""
         if not self.looks_at(step):
             return
+        self._share()
         tables, touched, lookup = self._tables(), self._rows(), self._looked_up()
         gradient = _gradient(tables[-1])
         own = gradient[touched].double()
@@ -75,9 +99,9 @@ class TableWatch:
             "by_frequency": self._by_frequency(of_lookup.cpu().numpy(), squares.cpu().numpy()),
         }
         if len(self._before) != len(tables):
-            self._before = [torch.empty_like(table) for table in tables]
+            self._before = [torch.empty_like(whole(table)) for table in tables]
         for kept, table in zip(self._before, tables, strict=True):
-            kept.copy_(table.detach())
+            kept.copy_(whole(table))
 
     def after_update(self, step: int, clip_factor: float) -> Mapping[str, Any] | None:
         """The record of the step, now with what the optimizer made of the two parts; None for a step that is not noted.
@@ -92,7 +116,7 @@ class TableWatch:
             return None
         tables, touched, lookup = self._tables(), self._rows(), self._looked_up().double()
         found = [_changed(table, before) for table, before in zip(tables, self._before, strict=True)]
-        moved = tables[0].detach()[touched].double() - self._before[0][touched].double()
+        moved = whole(tables[0])[touched].double() - self._before[0][touched].double()
         by_lookup = float((moved * lookup).sum())
         by_projection = found[-1][1] / clip_factor - (self.scale * by_lookup if len(tables) == 1 else 0.0)
         sizes = abs(by_lookup), abs(by_projection)
@@ -121,6 +145,18 @@ class TableWatch:
         summed[torch.searchsorted(both, self._touched)] = self._lookup
         summed[torch.searchsorted(both, rows)] += values
         self._touched, self._lookup = both, summed
+
+    def _share(self) -> None:
+        """Makes of this process's rows and counts those of the whole group, whose losses are multiplied by its size."""
+        if self._group is None or self._group.n == 1:
+            return
+        dense = self._looked_up().new_zeros(self.model.embed.table.shape)
+        dense[self._rows()] = self._looked_up()
+        counts = torch.from_numpy(self._counts).to(dense.device, torch.float64)
+        self._group.mean(dense)
+        self._counts = (self._group.mean(counts) * self._group.n).round().long().cpu().numpy()
+        self._touched = torch.from_numpy(self._counts.nonzero()[0]).to(dense.device)
+        self._lookup = dense[self._touched]
 
     def _tables(self) -> list[Tensor]:
         """The one table, or the embedding's and the head's."""
@@ -166,7 +202,7 @@ class _LookupTap:
 
 def _gradient(table: Tensor) -> Tensor:
     assert table.grad is not None, "training gives every table a gradient"
-    return table.grad
+    return whole(table.grad)
 
 
 def _told(lookup: float, projection: float, dot: float) -> dict[str, float | None]:
@@ -183,7 +219,7 @@ def _told(lookup: float, projection: float, dot: float) -> dict[str, float | Non
 
 def _changed(table: Tensor, before: Tensor) -> tuple[float, float]:
     """|U|^2 and <U, gradient> of the change U = table - before, a few rows at a time."""
-    gradient, now, n_rows = _gradient(table), table.detach(), max(1, NUMBERS_AT_ONCE // table.shape[1])
+    gradient, now, n_rows = _gradient(table), whole(table), max(1, NUMBERS_AT_ONCE // table.shape[1])
     square = inner = 0.0
     for start in range(0, len(now), n_rows):
         piece = slice(start, start + n_rows)

@@ -34,6 +34,8 @@ def claim(subject: Subject) -> Claim:
     if not (run.path / DATA).is_dir():
         return skipped(NAME, f"the run's {DATA} folder is gone, and training needs it")
     first, second = pair
+    if (most := max(one.state.get("processes", 1) for one in pair)) > 1:
+        return skipped(NAME, f"{most} processes trained there, whose sums round otherwise than one process's")
     noted, in_force = run.description.get(THREADS_KEY), set_threads(None)
     try:
         # sums are rounded by the number of threads, so this has to be the run's own

@@ -2,8 +2,6 @@
 
 import torch
 
-from unembed.checkpoints.native import WEIGHTS
-from unembed.checkpoints.safetensors import read_header
 from unembed.verify.claim import Claim, Subject, failed, judged
 
 NAME = "tie"
@@ -36,7 +34,7 @@ def claim(subject: Subject) -> Claim:
             f"the spec says {_word(says)}, but writing into the embedding {'moves' if moved else 'leaves'} the head",
         )
     if subject.checkpoint is not None:
-        names = set(read_header(subject.checkpoint.path / WEIGHTS).tensors)
+        names = subject.checkpoint.weight_names()
         if ("head.table" in names) == says:
             return failed(
                 NAME, f"the model is {_word(says)}, but its file holds {'two tables' if says else 'one table'}"
