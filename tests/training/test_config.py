@@ -56,6 +56,8 @@ VALUES = {
     "eval_at_start": False,
     "tying.gradient_every": 4,
     "tying.lookup_gradient_scale": 2.5,
+    "parallel": "fsdp",
+    "precision": "bfloat16",
 }
 
 
