@@ -66,7 +66,7 @@ class Trainer:
                 "training.tying is set, but the trainer has no watch; give one (tying/watch.py), or use train"
             )
         self.model, self.config, self.train, self.val = model, config, train, val
-        self.parallel = Parallel() if parallel is None else parallel
+        self.parallel = parallel or Parallel()
         self.processes = self.parallel.processes
         check_shares(config.training, self.processes.n)
         self.run_folder, self.observers, self.sampler = run, tuple(observers), sampler
@@ -280,9 +280,9 @@ class Trainer:
 
     def _refuse_bad_weights(self) -> None:
         if bad := bad_weights(self.model, self.processes):
+            what_next = advice(self.config, self.step_number, self._last_rate())
             raise NotFiniteError(
-                f"step {self.step_number}: not finite: {bad}. Nothing was saved and the last checkpoint is as it was. "
-                f"{advice(self.config, self.step_number, self._last_rate())}"
+                f"step {self.step_number}: not finite: {bad}. Nothing was saved and the last checkpoint is as it was. {what_next}"
             )
 
     def _save(self) -> None:
