@@ -280,10 +280,8 @@ class Trainer:
 
     def _refuse_bad_weights(self) -> None:
         if bad := bad_weights(self.model, self.processes):
-            what_next = advice(self.config, self.step_number, self._last_rate())
-            raise NotFiniteError(
-                f"step {self.step_number}: not finite: {bad}. Nothing was saved and the last checkpoint is as it was. {what_next}"
-            )
+            why = f"step {self.step_number}: not finite: {bad}. Nothing was saved and the last checkpoint is as it was."
+            raise NotFiniteError(f"{why} {advice(self.config, self.step_number, self._last_rate())}")
 
     def _save(self) -> None:
         if self.run_folder is None:
