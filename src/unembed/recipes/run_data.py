@@ -48,6 +48,7 @@ def undo_start(path: Path, was_there: bool) -> None:
 
 
 def prepare(data: list[str], recipe_name: str, settings: Mapping[str, Any], reading: Reading | None) -> Prepared:
+    """What a recipe makes of data and settings. Raises: UsageError where it needs text and none is named."""
     chosen = recipe(recipe_name)
     if chosen.needs_data and not data:
         raise UsageError(f"recipe {chosen.name} needs text to train on; name files or folders")
