@@ -18,6 +18,7 @@ import msgspec
 from families_page import families_page
 from markup import code_block, markdown_table
 from savings_page import savings_page
+from scale_page import scale_page
 from settings_page import settings_page
 from unembed.cli.main import EXIT_CODES, cli
 from unembed.model.counts import count
@@ -232,6 +233,7 @@ def tapped_in(name: str) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "presets.md": presets_page,
     "tying_savings.md": savings_page,
+    "scale_runs.md": scale_page,
     "cli.md": lambda: cli_page(cli, "unembed"),
     "taps.md": taps_page,
     "families.md": families_page,

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("unembed.cli.inspect", "Show what a file of weights holds, broken or not."),
     "verify": ("unembed.cli.verify", "Prove on your own model that its numbers are right."),
     "convert": ("unembed.cli.convert", "Write a model in another format, bit for bit."),
+    "plan": ("unembed.cli.plan", "Say what training on other devices would take, before you rent them."),
     "report": ("unembed.cli.report", "Write a run's report as one HTML file."),
     "completion": ("unembed.cli.completion", "Print what makes your shell complete unembed's commands."),
 }

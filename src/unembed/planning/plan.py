@@ -1,0 +1,171 @@
+"""A plan: what training a model on some devices takes in memory, time, talk and money, from its description alone.
+
+For devices that are not here the rates are published ones (machines.py); for this machine's cores they are measured
+(measured.py). docs/scale.md sets both beside what was really reached.
+"""
+
+import os
+
+import msgspec
+
+from unembed.errors import ResourceError, SpecError
+from unembed.model.counts import count
+from unembed.model.spec import TransformerSpec
+from unembed.planning.flops import flops
+from unembed.planning.machines import MACHINES, Machine
+from unembed.planning.pieces import pieces
+from unembed.planning.rates import Published, Rates
+from unembed.planning.setup import Setup, check_setup
+from unembed.planning.sharding import DeviceMemory, device_memory, largest_batch, traffic
+from unembed.planning.step_time import StepTime, step_time
+from unembed.results import Result, Table
+
+# Tokens per parameter at which a given number of operations is spent best: Hoffmann et al. 2022, arXiv:2203.15556, table 3.
+TOKENS_PER_PARAMETER = 20
+# What CUDA's own code, the allocator's pieces and the communication library keep of a device.
+RESERVED_SHARE = 0.08
+_DAY = 86_400
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out; bytes, seconds, US dollars. `utilisation` counts the operations of one forward and backward pass,
+    nothing done again, and of attention only what each query may see, over what the devices could do at their peak."""
+
+    device: str
+    setup: Setup
+    memory: DeviceMemory
+    memory_bytes: int
+    fits: bool
+    largest_micro_batch: int
+    flops_per_step: float
+    communication_bytes: int
+    time: StepTime
+    utilisation: float
+    tokens_per_second: float
+    tokens: int
+    seconds: float
+    cost: float | None
+
+
+def plan(
+    spec: TransformerSpec,
+    setup: Setup,
+    *,
+    device: str,
+    tokens: int | None = None,
+    price: float | None = None,
+    threads: int | None = None,
+    fills: bool = False,
+) -> Plan:
+    """Plans a training run. `fills` takes the largest micro-batch that fits in place of the setup's.
+
+    `tokens` are those of the whole run, 20 a parameter unless given. `price` is US dollars per device and hour; cores have
+    none of their own. `threads` are those of one process on `cpu`.
+    Raises: SpecError for a setup that cannot be; ResourceError where not even one sequence fits and `fills` asks for it.
+    """
+    check_setup(setup)
+    machine = None if device == "cpu" else _machine(device)
+    memory_bytes = int(machine.memory_bytes * (1 - RESERVED_SHARE)) if machine else _main_memory() // setup.devices
+    largest = largest_batch(spec, setup, memory_bytes, on_cores=machine is None)
+    if fills:
+        if largest == 0:
+            needed = device_memory(spec, msgspec.structs.replace(setup, batch_size=1), on_cores=machine is None).peak
+            raise ResourceError(
+                f"plan: one sequence of {setup.context_length:,} tokens takes {needed / 1e9:,.1f} GB of a device and "
+                f"{memory_bytes / 1e9:,.1f} GB are there. Try more --devices, --checkpoint, or a shorter --context"
+            )
+        setup = msgspec.structs.replace(setup, batch_size=largest)
+    rates, peak = _rates(spec, setup, machine, threads)
+    took = step_time(spec, setup, rates, hides_talk=machine is not None)
+    memory = device_memory(spec, setup, on_cores=machine is None)
+    work = flops(spec, setup.context_length).training * setup.tokens_per_step
+    speed = setup.tokens_per_step / took.seconds
+    wanted = TOKENS_PER_PARAMETER * count(spec).parameters if tokens is None else tokens
+    if wanted < 1:
+        raise SpecError(f"plan: tokens is {wanted:,}; it must be at least 1")
+    hourly = price if price is not None else (machine.price if machine else None)
+    return Plan(
+        device=device,
+        setup=setup,
+        memory=memory,
+        memory_bytes=memory_bytes,
+        fits=memory.peak <= memory_bytes,
+        largest_micro_batch=largest,
+        flops_per_step=work,
+        communication_bytes=traffic(spec, setup).total_bytes,
+        time=took,
+        utilisation=work / (took.seconds * peak * setup.devices),
+        tokens_per_second=speed,
+        tokens=wanted,
+        seconds=wanted / speed,
+        cost=None if hourly is None else wanted / speed / 3600 * hourly * setup.devices,
+    )
+
+
+def as_result(found: Plan) -> Result:
+    """The plan as tables: memory and seconds by part, and single numbers."""
+    memory = msgspec.to_builtins(found.memory)
+    parts = {name: value for name, value in memory.items() if name not in ("peak", "peak_at")}
+    time = msgspec.to_builtins(found.time)
+    talk = time.pop("wire")
+    return Result(
+        name="plan",
+        values={
+            "device": found.device,
+            "devices": found.setup.devices,
+            "parallel": found.setup.parallel,
+            "micro_batch": found.setup.batch_size,
+            "context_length": found.setup.context_length,
+            "tokens_per_step": found.setup.tokens_per_step,
+            "memory_peak_bytes": found.memory.peak,
+            "memory_peak_at": found.memory.peak_at,
+            "memory_bytes": found.memory_bytes,
+            "fits": found.fits,
+            "largest_micro_batch": found.largest_micro_batch,
+            "flops_per_step": found.flops_per_step,
+            "communication_bytes_per_step": found.communication_bytes,
+            "communication_seconds": talk,
+            "step_seconds": found.time.seconds,
+            "utilisation": found.utilisation,
+            "tokens_per_second": found.tokens_per_second,
+            "tokens_per_second_per_device": found.tokens_per_second / found.setup.devices,
+            "tokens": found.tokens,
+            "days": found.seconds / _DAY,
+            "cost_usd": found.cost,
+        },
+        tables={
+            "memory": Table(
+                columns={"part": list(parts), "bytes_per_device": list(parts.values())},
+                units={"bytes_per_device": "bytes"},
+            ),
+            "time": Table(columns={"part": list(time), "seconds": list(time.values())}, units={"seconds": "s"}),
+        },
+    )
+
+
+def _machine(device: str) -> Machine:
+    if device not in MACHINES:
+        raise SpecError(f"plan: device {device[:40]!r} is not known; known are cpu, {', '.join(MACHINES)}")
+    return MACHINES[device]
+
+
+def _rates(spec: TransformerSpec, setup: Setup, machine: Machine | None, threads: int | None) -> tuple[Rates, float]:
+    """The rates, and the peak of one device in operations a second."""
+    if machine is not None:
+        return Published(machine, setup), machine.peak_flops[setup.dtype]
+    if setup.dtype != "float32":
+        raise SpecError(
+            f"plan: dtype is {setup.dtype}; cores are planned in float32, the type that training uses there"
+        )
+    from unembed.planning.measured import measure
+    from unembed.runtime import measure_flops, set_threads
+
+    each = threads or max(1, (os.cpu_count() or 1) // setup.devices)
+    found = measure(pieces(spec, setup.batch_size, setup.context_length), processes=setup.devices, threads=each)
+    set_threads(each)
+    return found, measure_flops()
+
+
+def _main_memory() -> int:
+    """The machine's memory in bytes, all of it."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
