@@ -85,7 +85,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Measured and planned seconds of a step over the size that is doubled, one panel a row, both axes logarithmic."""
     import altair as alt
 
-    base = alt.Chart(alt.Data(values=rows)).encode(
+    base = alt.Chart.from_dict({"data": {"values": rows}, "mark": "line"}).encode(
         x=alt.X("size:Q", scale=alt.Scale(type="log", base=2), title=None),
         y=alt.Y("seconds:Q", scale=alt.Scale(type="log"), title="seconds of a step"),
         color=alt.Color("what:N", title=None),

@@ -150,7 +150,7 @@ def scale_page() -> str:
             "`unembed plan` knows a device by its data sheet and a few shares of it (docs/scale.md). Here is what it says of",
             "runs that others have published, with their own code, on their own machines. The two runs marked *fitted* gave",
             f"one constant each; of the other {len(errors)} the plan is off by {statistics.median(errors):.0%} in the",
-            f"middle and by {max(errors):.0%} at worst. It was right within 25 % for {sum(one <= 0.25 for one in errors)} of them.",
+            f"middle and by {max(errors):.0%} at worst; within 25 % it was for {sum(one <= 0.25 for one in errors)} of them.",
             "",
             *markdown_table(header.split(", "), (_row(run, sources.index(run.source) + 1) for run in RUNS)),
             "",
