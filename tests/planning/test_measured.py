@@ -44,7 +44,7 @@ def test_two_processes_try_at_once_and_time_their_messages():
 
 def test_a_child_that_fails_is_told(monkeypatch):
     monkeypatch.setattr(measured.sys, "executable", "/bin/false")
-    with pytest.raises(SpecError, match=r"measuring this machine failed: no word|did not end"):
+    with pytest.raises(SpecError, match="measuring this machine failed: no word"):
         measure([Piece("norms", "add", (4, 4))])
 
 

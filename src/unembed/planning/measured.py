@@ -6,21 +6,21 @@ processes run the same pieces at the same time, since they share memory and perh
 trying.py, the other side of it.
 """
 
-import json
 import os
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
 
 import msgspec
 
 from unembed.errors import SpecError
 from unembed.planning.pieces import Piece
 from unembed.planning.rates import Seconds
-from unembed.planning.trying import Request
+from unembed.planning.trying import Answer, Request
 
 _NO_ANSWER_SECONDS = 300
 
@@ -60,49 +60,42 @@ def measure(pieces: Iterable[Piece], *, processes: int = 1, threads: int = 1) ->
     requests = [
         Request(pieces=wanted, threads=threads, rank=rank, processes=processes, port=port) for rank in range(processes)
     ]
-    answers = _answers([msgspec.json.encode(request) for request in requests], threads)
+    with tempfile.TemporaryDirectory() as folder:
+        answers = _answers(requests, Path(folder), threads)
     seconds = [
-        Seconds(*(statistics.fmean(answer["pieces"][i][way] for answer in answers) for way in (0, 1)))
+        Seconds(*(statistics.fmean(answer.pieces[i][way] for answer in answers) for way in (0, 1)))
         for i in range(len(wanted))
     ]
     update, per_byte, per_call = (
-        statistics.fmean(answer[key] for answer in answers) for key in ("update", "per_byte", "per_call")
+        statistics.fmean(getattr(answer, key) for answer in answers) for key in ("update", "per_byte", "per_call")
     )
     return Measured(dict(zip(wanted, seconds, strict=True)), update, per_byte, per_call)
 
 
-def _answers(requests: list[bytes], threads: int) -> list[dict[str, Any]]:
+def _answers(requests: list[Request], folder: Path, threads: int) -> list[Answer]:
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-m", "unembed.planning.trying"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-        )
-        for _ in requests
-    ]
+    children = []
+    for request in requests:
+        asked, answered = folder / f"request-{request.rank}", folder / f"answer-{request.rank}"
+        asked.write_bytes(msgspec.json.encode(request))
+        command = [sys.executable, "-m", "unembed.planning.trying", str(asked), str(answered)]
+        children.append(subprocess.Popen(command, stderr=subprocess.PIPE, env=environment))
     try:
-        for child, request in zip(children, requests, strict=True):
-            assert child.stdin is not None
-            child.stdin.write(request)
-            child.stdin.close()
-            child.stdin = None
-        found = [child.communicate(timeout=_NO_ANSWER_SECONDS) for child in children]
-    except (subprocess.TimeoutExpired, BrokenPipeError) as error:
+        told = [child.communicate(timeout=_NO_ANSWER_SECONDS)[1] for child in children]
+    except subprocess.TimeoutExpired as error:
         raise SpecError(
-            f"plan: measuring this machine did not end: {error}. Try again, or with fewer --devices"
+            f"plan: measuring this machine did not end in {_NO_ANSWER_SECONDS} seconds. Try fewer --devices"
         ) from error
     finally:
         for child in children:
             child.kill()
-    for child, (_, told) in zip(children, found, strict=True):
+    for child, words in zip(children, told, strict=True):
         if child.returncode != 0:
-            last = (told.decode(errors="replace").strip().splitlines() or ["no word"])[-1]
+            last = (words.decode(errors="replace").strip().splitlines() or ["no word"])[-1]
             raise SpecError(f"plan: measuring this machine failed: {last[:200]}")
-    return [json.loads(out.splitlines()[-1]) for out, _ in found]
+    answers = [(folder / f"answer-{request.rank}").read_bytes() for request in requests]
+    return [msgspec.json.decode(answer, type=Answer) for answer in answers]
 
 
 def _free_port() -> int:

@@ -1,18 +1,18 @@
 """Tries pieces of work on this machine and says how long each took: one child process of measured.py.
 
-    python -m unembed.planning.trying      reads one request from stdin, writes one answer
+    python -m unembed.planning.trying REQUEST ANSWER      reads one file, writes the other
 
 Every piece is run as training runs it: the same kernels, float32, forward with a graph and back through it. Several
 children wait for each other before each piece, so that all of them are at the same work. The next file to read is
 step_time.py, which adds the pieces up.
 """
 
-import json
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -198,5 +198,5 @@ def _counted(once: Callable[[], tuple[float, float]], tries: int = 9) -> float:
 
 
 if __name__ == "__main__":
-    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-    print(json.dumps(msgspec.to_builtins(answer(asked))))
+    asked = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Request)
+    Path(sys.argv[2]).write_bytes(msgspec.json.encode(answer(asked)))
