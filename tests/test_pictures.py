@@ -82,6 +82,27 @@ def test_marks_stand_where_the_numbers_say():
     assert widths[1] / widths[0] == pytest.approx(65536 / 4096, rel=1e-3)
 
 
+def test_the_number_of_a_bar_to_the_left_does_not_lie_on_the_bar():
+    data = {"by_part": Table(columns={"part": ["token_table", "mlp"], "parameters": [-3.0, 5.0]})}
+    spec = draw(BARS, data, lang="en")
+    bars, numbers = (spec["datasets"][layer["data"]["name"]] for layer in spec["layer"])
+    assert [row["parameters"] for row in bars] == [-3.0, 5.0]
+    assert [(row["parameters"], row["number"]) for row in numbers] == [(0, "−3"), (5.0, "5")]
+
+
+def test_grids_that_are_too_wide_for_one_row_are_stacked():
+    picture = Picture(key="x", kind="grid", table="x", x="head", y="layer", color="share", facet="score")
+
+    def drawn(n_heads):
+        rows = [(score, 0, head, 0.5) for score in "abc" for head in range(n_heads)]
+        columns = dict(zip(("score", "layer", "head", "share"), zip(*rows, strict=True), strict=True))
+        return draw(picture, {"x": Table(columns={k: list(v) for k, v in columns.items()})}, lang="en")
+
+    assert len(drawn(4)["hconcat"]) == 3
+    stacked = drawn(9)
+    assert (len(stacked["concat"]), stacked["columns"]) == (3, 2)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_oracle_grid_colours_are_those_of_the_ramp(scheme):
     """Vega's fill of a cell equals our own mix of the two colours, on which the choice of ink rests."""

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from unembed.model.transformer import Transformer
 
 BY_QUERY = ("attn_scores", "attn_pattern")  # [batch, head, pos, key_pos]; all others are [batch, pos, ...]
 AFTER_THE_STREAM = ("final_norm", "logits")
-ROWS_AT_ONCE = 32
+ROWS_AT_ONCE = 31  # and one that is left as it is
 
 
 class Place(NamedTuple):
@@ -99,11 +98,16 @@ def scores_of(
     places: Sequence[Place],
     clean: dict[str, Tensor],
     question: Question,
-) -> list[float]:
-    """The score of the corrupted run patched at each place, some places side by side."""
-    found: list[Tensor] = []
+) -> list[tuple[float, float]]:
+    """The score of the corrupted run patched at each place, and beside it that of the same run with nothing patched.
+
+    Some places go side by side, each time with one row that is left alone: a product over many rows rounds otherwise than
+    over one, and a place that changes nothing is to be held against the same rounding.
+    """
+    found: list[tuple[float, float]] = []
     for first in range(0, len(places), ROWS_AT_ONCE):
-        some = places[first : first + ROWS_AT_ONCE]
+        some = [Place(None, None), *places[first : first + ROWS_AT_ONCE]]
         logits = question.logits(model, corrupted.expand(len(some), -1), Patch(some, clean))
-        found.append(question.score(logits))
-    return torch.cat(found).tolist() if found else []
+        nothing, *scores = question.score(logits).tolist()
+        found += [(score, nothing) for score in scores]
+    return found

@@ -67,7 +67,7 @@ def patch(
     asked = Question(place, asked.path, asked.is_whole, metric, rows, n_known)
     seen, run = recorder.values, ids[1:]
     first, last = (float(asked.score(logits)[0]) for logits in both)
-    nothing, everything = scores_of(model, run, [Place(None, None), Place("embed", None)], seen, asked)
+    everything, nothing = scores_of(model, run, [Place("embed", None)], seen, asked)[0]
     places = [
         Place(name, layer, number if by == "position" else None, number if by == "head" else None)
         for name, layer in steps
@@ -77,8 +77,8 @@ def patch(
     texts = [[text_of(model, one) for one in row] for row in (clean, corrupted)]
     scores = [scores_of(model, run, some, seen, asked) for some in (places, layers)]
     tables = {
-        "patched": _table(places, scores[0], first, last, by, texts),
-        "layers": _table(layers, scores[1], first, last, None, texts),
+        "patched": _table(places, scores[0], first - last, by, texts),
+        "layers": _table(layers, scores[1], first - last, None, texts),
     }
     values = {
         "tap": tap,
@@ -168,9 +168,8 @@ def _axis(local: str, by: str) -> int:
 
 def _table(
     places: Sequence[Place],
-    scores: Sequence[float],
-    clean: float,
-    corrupted: float,
+    scores: Sequence[tuple[float, float]],
+    gap: float,
     by: str | None,
     texts: list[list[str]],
 ) -> Table:
@@ -180,9 +179,8 @@ def _table(
         columns |= {"position": at, "token": [texts[0][p] for p in at], "corrupted_token": [texts[1][p] for p in at]}
     elif by == "head":
         columns["head"] = [place.head for place in places]
-    gap = clean - corrupted
-    columns["score"] = list(scores)
-    columns["recovered"] = [(score - corrupted) / gap if gap else None for score in scores]
+    columns["score"] = [score for score, _ in scores]
+    columns["recovered"] = [(score - nothing) / gap if gap else None for score, nothing in scores]
     return Table(columns=columns)
 
 

@@ -7,11 +7,13 @@ folder to read.
 from typing import Any
 
 from unembed import catalogue
-from unembed.pictures.kinds import Panel
+from unembed.pictures.kinds import CELL_WIDTH, Panel
 from unembed.pictures.markup import escaped
-from unembed.pictures.rows import Tables, caption, choice, panels
+from unembed.pictures.rows import Tables, caption, choice, panels, unique
 from unembed.pictures.theme import Scheme, theme
 from unembed.results import Picture
+
+WIDE_PAGE, BESIDE_A_GRID = 1600, 80  # pixels; the names of a grid's rows stand beside it
 
 Spec = dict[str, Any]
 
@@ -39,7 +41,8 @@ def draw(picture: Picture, tables: Tables, *, lang: str, panel: object = None, f
         titled = [
             Panel(picture, tables, words, v).chart().properties(title=choice(picture.facet, v, words)) for v in values
         ]
-        chart = alt.hconcat(*titled)
+        per_row = panels_in_a_row(picture, tables)
+        chart = alt.hconcat(*titled) if len(titled) <= per_row else alt.concat(*titled, columns=per_row)
     else:
         chart = Panel(picture, tables, words, panel).chart()
         if fills_its_box and picture.kind != "grid":
@@ -47,6 +50,14 @@ def draw(picture: Picture, tables: Tables, *, lang: str, panel: object = None, f
     spec: Spec = chart.properties(description=caption(picture, words)).to_dict()
     spec["config"] = theme("light", lang)
     return spec
+
+
+def panels_in_a_row(picture: Picture, tables: Tables) -> int:
+    """How many panels stand side by side: all, but for grids, whose cells have a size, as many as a wide page holds."""
+    if picture.kind != "grid":
+        return len(panels(picture, tables))
+    width = CELL_WIDTH * len(unique(tables[picture.table][picture.x]))
+    return max(1, WIDE_PAGE // (width + BESIDE_A_GRID))
 
 
 def to_svg(spec: Spec, *, scheme: Scheme = "light", lang: str = "en") -> str:

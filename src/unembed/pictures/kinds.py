@@ -185,7 +185,8 @@ class Panel:
         for row in self.rows:
             totals[row[p.y]] = totals.get(row[p.y], 0) + (row[p.x] or 0)
         written = {name: number(p.x, n, self.words) for name, n in totals.items()}
-        told = [{p.y: name, p.x: n, "number": written[name]} for name, n in totals.items()]
+        # at the end of a bar to the left its number would lie on the bar, so it stands on the other side of 0
+        told = [{p.y: name, p.x: max(0, n), "number": written[name]} for name, n in totals.items()]
         # Its number is written at each bar's end, so the scale needs no labels, but room for the longest.
         ends = [min([0, *totals.values()]), max([*totals.values(), 1e-9])]
         room = 8 + DIGIT * max(map(len, written.values()), default=0)
