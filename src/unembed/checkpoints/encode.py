@@ -21,10 +21,13 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _ORDER = {name: place for place, name in enumerate(DTYPES)}
 
 
-def encode_tensors(tensors: Mapping[str, Tensor], *, label: str) -> Iterator[memoryview]:
+def encode_tensors(
+    tensors: Mapping[str, Tensor], *, label: str, metadata: Mapping[str, str] | None = None
+) -> Iterator[memoryview]:
     """Gives a file's bytes piece by piece, the header first; equal tensors give equal bytes, in whatever order they come.
 
     Everything that can be refused is refused at the call, before the first piece. `label` names the file in messages.
+    `metadata` stands in the header beside the format; weights have none, and a lens says there whose it is.
 
     Raises: CheckpointError for tensors that share memory (a tied table is stored once, under one name), that are sparse
     or without data, or whose type or name the format does not have.
@@ -34,7 +37,7 @@ def encode_tensors(tensors: Mapping[str, Tensor], *, label: str) -> Iterator[mem
             raise CheckpointError(f"{label}: tensor {short(name)} cannot be stored: {reason}")
     _refuse_shared(tensors, label)
     order = sorted(tensors, key=lambda name: (_ORDER[_NAMES[tensors[name].dtype]], name))
-    entries: dict[str, object] = {METADATA: {"format": "pt"}}
+    entries: dict[str, object] = {METADATA: {"format": "pt", **dict(sorted((metadata or {}).items()))}}
     begin = 0
     for name in order:
         tensor = tensors[name]

@@ -32,6 +32,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "patch": ("unembed.cli.patch", "Find where in a model the difference between two texts is known."),
     "stream": ("unembed.cli.stream", "Show what each block adds to the residual stream."),
     "flow": ("unembed.cli.flow", "Measure how much of the gradient reaches each layer."),
+    "tune-lens": ("unembed.cli.tune_lens", "Train a lens that asks each layer in its own language."),
+    "calibration": ("unembed.cli.calibration", "Say how far each layer's reading may be believed."),
     "inspect": ("unembed.cli.inspect", "Show what a file of weights holds, broken or not."),
     "verify": ("unembed.cli.verify", "Prove on your own model that its numbers are right."),
     "convert": ("unembed.cli.convert", "Write a model in another format, bit for bit."),

@@ -1,0 +1,53 @@
+"""`unembed calibration`: how far each layer's reading may be believed, on text that was held out."""
+
+import click
+
+from unembed.cli.models import model_options, open_model
+from unembed.cli.paths import complete_model
+from unembed.cli.render import format_option, quiet_option, write_result
+
+
+@click.command(name="calibration", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model", shell_complete=complete_model)
+@click.argument("data", nargs=-1)
+@click.option("--tuned", metavar="FILE", help="A lens of `unembed tune-lens`, measured beside the logit lens.")
+@click.option("--tokens", type=int, default=2048, show_default=True, help="Held-out tokens that are read.")
+@click.option("--column", metavar="NAME", help="The column of a table that holds the text.")
+@model_options
+@format_option
+@quiet_option
+def command(
+    model: str,
+    data: tuple[str, ...],
+    tuned: str | None,
+    tokens: int,
+    column: str | None,
+    tokenizer: str | None,
+    like: str | None,
+    output_format: str,
+    quiet: bool,
+) -> None:
+    """Hold each layer's reading against held-out text: how often its guess is right, and how sure it was.
+
+    An early layer's score is a clue, not what the model believes; this says how good a clue. DATA are files or folders of
+    text, of which the last tenth is read; a run needs none.
+
+    Examples:
+
+    \b
+        unembed calibration runs/tour
+        unembed calibration model.gguf book.txt --tuned lens.safetensors --format json
+    """
+    from unembed.errors import UsageError
+    from unembed.lenses.calibration import calibration
+    from unembed.lenses.tuned_file import load_lens
+    from unembed.lenses.tuned_lens import held_out
+    from unembed.views.texts import splits_of
+
+    if tokens < 1:
+        raise UsageError(f"--tokens is {tokens}; it must be at least 1")
+    opened = open_model(model, tokenizer, like, quiet=quiet)
+    translators = None if tuned is None else load_lens(tuned, opened)
+    _, val = splits_of(model, opened, data, column=column)
+    batches = list(held_out(val, min(128, opened.spec.context_length), tokens))
+    write_result(calibration(opened, batches, tuned=translators), output_format)
