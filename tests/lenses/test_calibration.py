@@ -116,7 +116,11 @@ def test_the_result_has_both_lenses_their_curves_and_the_sentence():
     curves = found.tables["curves"].rows()
     assert [row["right_share"] for row in curves if row["layer"] == "ideal" and row["lens"] == "tuned"] == [0.0, 1.0]
     by_layer = found.tables["reliability"]
-    assert sum(row["items"] for row in by_layer.rows() if (row["lens"], row["layer"]) == ("logit", 0)) == found.values["held_out_tokens"] == 207
+    assert (
+        sum(row["items"] for row in by_layer.rows() if (row["lens"], row["layer"]) == ("logit", 0))
+        == found.values["held_out_tokens"]
+        == 207
+    )
     alone = calibration(model, batches)
     assert "middle_kl_ratio" not in alone.values
     assert alone.pictures[0].facet is None

@@ -51,14 +51,18 @@ def test_one_bit_of_one_weight_makes_another_model(lens, model):
     weight = model.blocks[1].mlp.down.weight
     with torch.no_grad():
         weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(9.0))
-    with pytest.raises(CheckpointError, match=r"lens.safetensors: was tuned for a model with other weights: theirs begin"):
+    with pytest.raises(
+        CheckpointError, match=r"lens.safetensors: was tuned for a model with other weights: theirs begin"
+    ):
         load_lens(path, model)
 
 
 def test_another_tokenizer_makes_another_model(lens, model):
     path, _ = lens
     model.tokenizer = WordTokenizer(WORDS[::-1])
-    with pytest.raises(CheckpointError, match=r"with other tokenizer: theirs begin with \w{12}, this model's with \w{12}"):
+    with pytest.raises(
+        CheckpointError, match=r"with other tokenizer: theirs begin with \w{12}, this model's with \w{12}"
+    ):
         load_lens(path, model)
     model.tokenizer = None
     with pytest.raises(CheckpointError, match=r"this model's with nothing"):
@@ -79,7 +83,7 @@ def stored(path, model, tensors, **metadata):
 
 def test_what_is_no_lens_is_refused(model, tmp_path):
     good = {"weight": torch.zeros(2, 12, 12), "bias": torch.zeros(2, 12)}
-    with pytest.raises(CheckpointError, match="nothing.safetensors: no such file; `unembed tune-lens MODEL TEXT --out"):
+    with pytest.raises(CheckpointError, match=r"nothing.safetensors: no such file; `unembed tune-lens MODEL TEXT --out"):
         load_lens(tmp_path / "nothing.safetensors", model)
     for tensors, metadata, says in (
         (good, {"kind": "something"}, "is no tuned lens of this version: its header says 'something', expected"),

@@ -198,6 +198,8 @@ def test_the_loss_of_a_step_is_the_divergence_of_its_rows():
     trainer.begin()
     states = trainer._rows(0)
     final = model.unembed(states[-1:])[0].log_softmax(-1).detach()
-    layers = [model.unembed(trainer.translators().one(i, states[i])[None])[0].log_softmax(-1).detach() for i in range(3)]
+    layers = [
+        model.unembed(trainer.translators().one(i, states[i])[None])[0].log_softmax(-1).detach() for i in range(3)
+    ]
     wanted = np.mean([float(F.kl_div(one, final, log_target=True, reduction="batchmean")) for one in layers])
     assert trainer.step() == pytest.approx(wanted, rel=1e-4)

@@ -78,7 +78,7 @@ def test_a_signal_saves_the_step_in_progress(tmp_path):
 def test_what_is_in_the_way_is_refused_and_a_finished_one_is_reported(tmp_path):
     with pytest.raises(Killed):
         tune(tuning(tmp_path), notice=_kill)
-    with pytest.raises(RunError, match="a training of this lens was begun. Go on with it by --resume"):
+    with pytest.raises(RunError, match=r"a training of this lens was begun. Go on with it by --resume"):
         tune(tuning(tmp_path))
     for other, says in (
         ({"steps": 13}, "this training was begun with steps 12, not 13"),
@@ -88,7 +88,7 @@ def test_what_is_in_the_way_is_refused_and_a_finished_one_is_reported(tmp_path):
         with pytest.raises(RunError, match=says):
             tune(tuning(tmp_path, **other), resume=True)
     done = tune(tuning(tmp_path), resume=True)
-    with pytest.raises(RunError, match="is there already. Choose another file with --out"):
+    with pytest.raises(RunError, match=r"is there already. Choose another file with --out"):
         tune(tuning(tmp_path))
     said = []
     again = tune(tuning(tmp_path), resume=True, say=said.append)

@@ -116,7 +116,13 @@ def _curves(scores: Mapping[str, LayerScores]) -> Table:
     rows = [row for row in _reliability(scores).rows() if row["layer"] in chosen]
     for lens in scores:
         for at in (0.0, 1.0):
-            ideal: dict[str, Any] = {"lens": lens, "layer": "ideal", "confidence_share": at, "right_share": at, "items": None}
+            ideal: dict[str, Any] = {
+                "lens": lens,
+                "layer": "ideal",
+                "confidence_share": at,
+                "right_share": at,
+                "items": None,
+            }
             rows.append({"bin": None, **ideal})
     for row in rows:
         for name in ("lens", "layer", "confidence_share", "right_share", "items"):

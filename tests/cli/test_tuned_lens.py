@@ -1,0 +1,51 @@
+"""`unembed tune-lens` and `unembed calibration`, as a user calls them."""
+
+import pytest
+
+from commands import run
+
+QUICK = ("--steps", "3", "--rows", "32", "--start-tokens", "300", "--held-out-tokens", "60")
+
+
+@pytest.fixture(scope="module")
+def lens(trained, tmp_path_factory):
+    path = tmp_path_factory.mktemp("lenses") / "lens.safetensors"
+    done = run("tune-lens", trained, "--out", path, *QUICK, "--format", "json")
+    assert done.code == 0, done
+    return path, done
+
+
+def test_a_runs_own_text_is_enough(lens):
+    path, done = lens
+    assert done.json["written"] == str(path)
+    assert set(done.json["layers"]) == {
+        "lens", "layer", "kl_to_final_nats", "loss_nats", "right_share", "confidence_share", "calibration_error",
+        "agreement_share",
+    }  # fmt: skip
+    assert done.json["middle_kl_tuned_nats"] < done.json["middle_kl_logit_nats"]
+    assert "step 3/3 · mean divergence" in done.err
+
+
+def test_calibration_shows_both_lenses_side_by_side(lens, trained):
+    path, _ = lens
+    found = run("calibration", trained, "--tuned", path, "--tokens", "60", "--format", "json").json
+    assert set(found["layers"]["lens"]) == {"logit", "tuned"}
+    assert "ideal" in found["curves"]["layer"]
+    shown = run("calibration", trained, "--tokens", "60", "--lang", "ko")
+    assert "로짓 렌즈" in shown.out
+    assert "보정 오차" in shown.out
+
+
+def test_a_checkpoint_before_is_another_model(lens, trained):
+    path, _ = lens
+    done = run("calibration", trained / "checkpoints" / "step-000000", "--tuned", path)
+    assert done.code == 3
+    assert "was tuned for a model with other weights" in done.err
+
+
+def test_a_finished_lens_is_reported_when_resumed_and_refused_when_not(lens, trained):
+    path, done = lens
+    again = run("tune-lens", trained, "--out", path, *QUICK, "--resume", "--format", "json")
+    assert again.json["layers"] == done.json["layers"]
+    assert "the lens is finished already" in again.err
+    assert run("tune-lens", trained, "--out", path, *QUICK).code == 3
