@@ -83,7 +83,9 @@ def stored(path, model, tensors, **metadata):
 
 def test_what_is_no_lens_is_refused(model, tmp_path):
     good = {"weight": torch.zeros(2, 12, 12), "bias": torch.zeros(2, 12)}
-    with pytest.raises(CheckpointError, match=r"nothing.safetensors: no such file; `unembed tune-lens MODEL TEXT --out"):
+    with pytest.raises(
+        CheckpointError, match=r"nothing.safetensors: no such file; `unembed tune-lens MODEL TEXT --out"
+    ):
         load_lens(tmp_path / "nothing.safetensors", model)
     for tensors, metadata, says in (
         (good, {"kind": "something"}, "is no tuned lens of this version: its header says 'something', expected"),

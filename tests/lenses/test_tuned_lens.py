@@ -98,11 +98,11 @@ def test_much_ridge_is_the_logit_lens(generator):
 
 def test_oracle_steps_are_those_of_torchs_adam_on_the_mean_divergence():
     model = model_of()
-    ours, other = trainer_of(model, steps=5, learning_rate=0.01), trainer_of(model, steps=5, learning_rate=0.01)
+    ours, other = trainer_of(model, steps=5, learning_rate=0.12), trainer_of(model, steps=5, learning_rate=0.12)
     ours.begin(), other.begin()
     start = other._start
     values = [torch.zeros(3, 12, 12, requires_grad=True), torch.zeros(3, 12, requires_grad=True)]
-    adam = torch.optim.Adam(values, lr=0.01, betas=(0.9, 0.99), eps=1e-8)
+    adam = torch.optim.Adam(values, lr=0.12, betas=(0.9, 0.99), eps=1e-8)
     for number in range(5):
         states = other._rows(number)
         final = model.unembed(states[-1:])[0].softmax(-1).detach()
@@ -114,7 +114,7 @@ def test_oracle_steps_are_those_of_torchs_adam_on_the_mean_divergence():
             log_probs = model.unembed(moved[None])[0].log_softmax(-1)
             (final * (final.log() - log_probs)).sum(-1).mean().backward()
         for group in adam.param_groups:
-            group["lr"] = 0.01 * (1 - number / 5)
+            group["lr"] = 0.12 * (1 - number / 5) / 12
         adam.step()
         ours.step()
     assert torch.allclose(ours._learnt["value.matrix"], values[0].detach(), atol=2e-4)

@@ -15,13 +15,15 @@ from unembed.cli.render import format_option, quiet_option, say, write_result
 @click.argument("data", nargs=-1)
 @click.option("--out", metavar="FILE", required=True, help="Where the lens is written, a .safetensors file.")
 @click.option("--resume", is_flag=True, help="Go on with a training that was stopped.")
-@click.option("--steps", type=int, default=200, show_default=True, help="Steps after the closed-form start.")
+@click.option("--steps", type=int, help="Steps after the closed-form start (default: 200, with a large vocabulary 40).")
 @click.option("--rows", type=int, help="Positions in a step (default: as many as suit the vocabulary).")
 @click.option("--window", type=int, help="Tokens in a window (default: the model's context, at most 128).")
 @click.option(
     "--start-tokens", type=int, help="Tokens read for the start (default: 8192, or 16 a number of the stream)."
 )
-@click.option("--learning-rate", type=float, default=3e-3, show_default=True, help="Of the first step; it falls to 0.")
+@click.option(
+    "--learning-rate", type=float, help="Of the first step (default: 0.2, with a large vocabulary 0.03); it falls to 0."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the choice of positions.")
 @click.option("--held-out-tokens", type=int, default=1024, show_default=True, help="Tokens that it is scored on.")
 @click.option("--column", metavar="NAME", help="The column of a table that holds the text.")
@@ -33,11 +35,11 @@ def command(
     data: tuple[str, ...],
     out: str,
     resume: bool,
-    steps: int,
+    steps: int | None,
     rows: int | None,
     window: int | None,
     start_tokens: int | None,
-    learning_rate: float,
+    learning_rate: float | None,
     seed: int,
     held_out_tokens: int,
     column: str | None,
@@ -81,11 +83,11 @@ def command(
 
     def notice(step: int, kl_nats: float) -> None:
         now = time.monotonic()
-        if step < steps and now - shown_at[0] < PLAIN_EVERY_SECONDS:
+        if step < settings.steps and now - shown_at[0] < PLAIN_EVERY_SECONDS:
             return
         shown_at[0] = now
-        left = (now - began) / step * (steps - step)
-        say(f"step {step}/{steps} · mean divergence {kl_nats:.4f} nats · {left:.0f} s left", quiet=quiet)
+        left = (now - began) / step * (settings.steps - step)
+        say(f"step {step}/{settings.steps} · mean divergence {kl_nats:.4f} nats · {left:.0f} s left", quiet=quiet)
 
     tuning = Tuning(opened, train, val, settings, Path(out))
     found = tune(

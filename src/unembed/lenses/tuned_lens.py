@@ -41,7 +41,8 @@ class TunedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How a lens is tuned: what decides its bits, but for the model and the text.
 
     `start_tokens` are read for the closed-form start, `rows` positions are trained on in each of `steps`, drawn from
-    windows of `window` tokens.
+    windows of `window` tokens. The first step moves each number of a translated stream by about `learning_rate` of its
+    usual size, at most.
     """
 
     seed: int
@@ -56,22 +57,27 @@ class TunedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 def settings_for(
     model: Transformer,
     *,
-    steps: int = 200,
+    steps: int | None = None,
     rows: int | None = None,
     window: int | None = None,
     start_tokens: int | None = None,
-    learning_rate: float = 3e-3,
+    learning_rate: float | None = None,
     seed: int = 0,
 ) -> TunedSettings:
-    """Settings that suit a model's size, unless they are given. Raises: UsageError for numbers that cannot be."""
+    """Settings that suit a model's size, unless they are given. Raises: UsageError for numbers that cannot be.
+
+    A large vocabulary allows few rows and few steps in minutes: they are then shorter, since few rows tell less of the way.
+    """
     spec = model.spec
+    affordable = max(FEWEST_ROWS, min(MOST_ROWS, SCORES_AT_ONCE // spec.embedding.vocab_size))
+    is_small = affordable >= MOST_ROWS // 4
     chosen = TunedSettings(
         seed=seed,
-        steps=steps,
-        rows=max(FEWEST_ROWS, min(MOST_ROWS, SCORES_AT_ONCE // spec.embedding.vocab_size)) if rows is None else rows,
+        steps=(200 if is_small else 40) if steps is None else steps,
+        rows=affordable if rows is None else rows,
         window=min(128, spec.context_length) if window is None else window,
         start_tokens=max(8192, 16 * spec.embedding.d_model) if start_tokens is None else start_tokens,
-        learning_rate=learning_rate,
+        learning_rate=(0.2 if is_small else 0.03) if learning_rate is None else learning_rate,
         ridge=RIDGE,
     )
     for name, least in (("steps", 0), ("rows", 1), ("window", 2), ("start_tokens", 2), ("seed", 0)):
@@ -121,7 +127,8 @@ class TunedTrainer:
         states = self._rows(number)
         with torch.no_grad():
             final = self._log_probs(states[-1])
-        rate = settings.learning_rate * (1 - number / settings.steps)
+        # a matrix of d_model columns moves its output by up to so many times its rate
+        rate = settings.learning_rate * (1 - number / settings.steps) / states.shape[-1]
         losses = []
         for layer in range(len(states) - 1):
             values = [self._learnt[f"value.{name}"][layer].clone().requires_grad_(True) for name in NAMES]
