@@ -30,7 +30,7 @@ LAYERS = (
     ("recipes", "verify", "views"),
     ("analyses",),
     ("report",),
-    ("python", "python_lenses", "cli"),
+    ("python", "python_lenses", "python_texts", "cli"),
     ("__main__",),
 )
 # The one call upward: a Result shows itself in a notebook, and what shows it is made of results. It is imported when shown.

@@ -4,6 +4,7 @@
     model = unembed.load("runs/tour")             # .spec .tokenizer .hidden(ids) .unembed(resid), model(ids) -> logits
     unembed.train("my.txt", recipe="nanogpt-cpu", out="runs/mine", steps=2000)
     unembed.generate(model, "to be", tokens=50, temperature=0.8, seed=1).values["text"]
+    unembed.with_weights(model, "int8")           # the same model, writing faster: see docs/decoding.md
     unembed.candidates(model, "to be", top_k=3)   # what could have come next, and what cut it
     unembed.lens(model, "to be")                  # a Result: .tables, .to_dict(), shown in a notebook
     unembed.attribute(model, "to be")             # which part of the model wrote the answer's score
@@ -26,11 +27,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unembed import tying  # noqa: F401
     from unembed.python import (
-        candidates,
         convert,
         count,
-        generate,
-        generate_many,
         lens,
         load,
         resize_vocabulary,
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
         write_report,
     )
     from unembed.python_lenses import attention, attribute, patch, stream
+    from unembed.python_texts import candidates, generate, generate_many, with_weights
 
 # A name that is also a folder here would turn into that folder once it is imported: so `write_report`, not `report`, and
 # `verify_model`, not `verify`.
@@ -57,10 +56,12 @@ __all__ = [
     "stream",
     "train",
     "verify_model",
+    "with_weights",
     "write_report",
 ]
-# Those of __all__ that stand in python_lenses.py; the others stand in python.py.
+# Those of __all__ that stand in python_lenses.py and in python_texts.py; the others stand in python.py.
 INSIDE = ("attention", "attribute", "patch", "stream")
+TEXTS = ("candidates", "generate", "generate_many", "with_weights")
 # Folders that hold names for users; importing them loads nothing.
 FOLDERS = ("tying",)
 
@@ -69,8 +70,8 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("unembed")
     if name in __all__:
-        module = "unembed.python_lenses" if name in INSIDE else "unembed.python"
-        return getattr(importlib.import_module(module), name)
+        module = "python_lenses" if name in INSIDE else "python_texts" if name in TEXTS else "python"
+        return getattr(importlib.import_module(f"unembed.{module}"), name)
     if name in FOLDERS:
         return importlib.import_module(f"unembed.{name}")
     raise AttributeError(f"module 'unembed' has no attribute {name!r}; it has {', '.join(__all__)}")

@@ -1,13 +1,14 @@
 """The functions behind `import unembed`: one call for each thing that a notebook wants, and no logic of their own.
 
-The command line calls the same pieces. The next file to read is recipes/start.py or analyses.py.
+What goes on with texts stands in python_texts.py. The command line calls the same pieces. The next file to read is
+recipes/start.py or analyses.py.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unembed.arguments import names_of, refuse_both, refuse_no_model, refuse_types
+from unembed.arguments import names_of, refuse_no_model, refuse_types
 from unembed.errors import UsageError
 from unembed.model.counts import Counts
 from unembed.results import Result
@@ -116,124 +117,6 @@ def train(
         raise UsageError(f"train: resume is {repr(resume)[:60]}, expected True or False; the run's folder is `out`")
     named = {name.replace("__", "."): value for name, value in settings.items()}
     return start.train(sources, recipe_name=recipe, out=out, resume=resume, settings=named)
-
-
-def generate(
-    model: "Transformer",
-    prompt: str = "",
-    *,
-    tokens: int = 100,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    repetition_penalty: float | None = None,
-    stop: str | Sequence[str] = (),
-    seed: int = 0,
-    past_context: str = "slide",
-    ids: "Sequence[int] | Tensor | None" = None,
-) -> Result:
-    """Continues a text. Values: `prompt_ids`, `ids`, `text`, `logprobs` (nats, unfiltered), `stopped`, `n_slides`.
-
-    temperature 0 is greedy. The text ends before a `stop` string; the tokens that spell it stay among the ids. Instead of a
-    text, `ids` may be given, which are read as they are: with them a model needs no tokenizer, and `text` is None.
-    Raises: InputError when the model has no tokenizer; UsageError for impossible options.
-    """
-    from unembed.generation.checks import check_past_context
-    from unembed.generation.sampling import Sampling
-    from unembed.generation.texts import continue_text
-
-    sampling = Sampling(
-        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
-    )
-    refuse_both("generate", prompt, ids)
-    return continue_text(
-        model,
-        prompt,
-        n_tokens=tokens,
-        sampling=sampling,
-        seed=seed,
-        past_context=check_past_context(past_context),
-        stops=stop,
-        ids=ids,
-    )
-
-
-def generate_many(
-    model: "Transformer",
-    prompts: Sequence[str],
-    *,
-    tokens: int = 100,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    repetition_penalty: float | None = None,
-    stop: str | Sequence[str] = (),
-    seed: int = 0,
-    seeds: Sequence[int] | None = None,
-    past_context: str = "slide",
-) -> Result:
-    """Continues many texts side by side: the table `samples` has a row for each prompt, with what `generate` gives.
-
-    Prompt n has the seed `seed` + n unless `seeds` holds one for each: the same seed gives the same text as alone.
-    Raises: as `generate` does.
-    """
-    from unembed.generation.checks import check_past_context, check_prompts, check_seed, check_seeds, seed_of
-    from unembed.generation.sampling import Sampling
-    from unembed.generation.texts import Writing, table_of, write_all
-
-    sampling = Sampling(
-        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
-    )
-    texts, first = check_prompts(prompts), check_seed(seed)
-    chosen = check_seeds(seeds, len(texts)) if seeds is not None else [seed_of(first, n) for n in range(len(texts))]
-    writings = [Writing(model, text, stops=stop) for text in texts]
-    write_all(
-        model, writings, n_tokens=tokens, sampling=sampling, seeds=chosen, past_context=check_past_context(past_context)
-    )
-    return table_of(list(zip(texts, chosen, strict=True)), writings)
-
-
-def candidates(
-    model: "Transformer",
-    prompt: str = "",
-    *,
-    tokens: int = 1,
-    top: int = 10,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    repetition_penalty: float | None = None,
-    stop: str | Sequence[str] = (),
-    seed: int = 0,
-    past_context: str = "slide",
-    ids: "Sequence[int] | Tensor | None" = None,
-) -> Result:
-    """Continues a text as `generate` does, and shows the `top` candidates of each draw: what was cut, by which rule.
-
-    See generation/candidates.py for the columns of its tables `candidates` and `steps`. Raises: as `generate` does.
-    """
-    from unembed.generation.candidates import look
-    from unembed.generation.checks import check_past_context
-    from unembed.generation.sampling import Sampling
-    from unembed.generation.texts import Writing
-
-    sampling = Sampling(
-        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
-    )
-    refuse_both("candidates", prompt, ids)
-    writing = Writing(model, prompt, ids=ids, stops=stop)
-    return look(
-        model,
-        writing,
-        n_top=top,
-        n_tokens=tokens,
-        sampling=sampling,
-        seed=seed,
-        past_context=check_past_context(past_context),
-    )
 
 
 def lens(

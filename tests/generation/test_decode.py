@@ -192,7 +192,7 @@ def test_the_cache_takes_room_for_what_is_written_and_not_for_the_whole_context(
             made.append(options["capacity"])
             super().__init__(spec, **options)
 
-    monkeypatch.setattr("unembed.generation.decode.KvCache", Counted)
+    monkeypatch.setattr("unembed.generation.window.KvCache", Counted)
     long = small_model(changed(base(), context_length=100_000))
     texts = generate_ids(long, [[1, 2, 3], [4]], n_tokens=5, sampling=GREEDY, seeds=[0, 0])
     assert ([len(text.ids) for text in texts], made) == ([5, 5], [8])

@@ -12,6 +12,7 @@ from unembed.cli.models import model_options, open_model
 from unembed.cli.paths import complete_model
 from unembed.cli.prompts import read_prompt, read_prompts
 from unembed.cli.render import format_option, quiet_option, say, write_result
+from unembed.cli.weights import guessed, weight_options, writing_model
 from unembed.visible import counted, visible
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     help="For each token the N most probable ones, what cut each of them, and which was drawn. logprob is of the "
     "unfiltered distribution, probability that after temperature and filters, with which it was drawn.",
 )
+@weight_options
 @model_options
 @format_option
 @quiet_option
@@ -88,6 +90,8 @@ def command(
     seed: int,
     past_context: str,
     n_top: int | None,
+    weights: str | None,
+    n_guesses: int,
     tokenizer: str | None,
     like: str | None,
     output_format: str,
@@ -104,6 +108,7 @@ def command(
         unembed sample runs/mine --prompt - < opening.txt
         unembed sample runs/mine --prompts lines.txt --format jsonl
         unembed sample runs/mine --prompt "To be" --tokens 5 --top-k 3 --candidates 8
+        unembed sample model.gguf --prompt "To be" --greedy --weights int8
     """
     from unembed.errors import UsageError
     from unembed.generation.checks import check_stops
@@ -114,6 +119,13 @@ def command(
     if prompts is not None and (prompt is not None or n_top is not None):
         other = "--prompt" if prompt is not None else "--candidates, which looks into a single text"
         raise UsageError(f"--prompts cannot go with {other}; give one of them")
+    if prompts is not None and (n_guesses or weights not in (None, "float32")):
+        given = "--lookup" if n_guesses else f"--weights {weights}"
+        raise UsageError(f"--prompts cannot go with {given}, which helps a single text; give one of them")
+    if n_guesses and not greedy and temperature != 0:
+        raise UsageError("--lookup guesses what greedy decoding will choose; give --greedy with it")
+    if n_guesses and weights not in (None, "float32"):
+        raise UsageError(f"--lookup goes with float32 weights, and --weights {weights} was given; give one of them")
     options: dict[str, Any] = {
         "n_tokens": tokens,
         "sampling": check_sampling(
@@ -135,9 +147,9 @@ def command(
     text = read_prompt(prompt)
     loaded = open_model(model, tokenizer, like, quiet=quiet)
     if n_top is not None:
-        _look(loaded, text, seed, stops, n_top, options, output_format, quiet)
+        _look(loaded, text, seed, stops, n_top, weights, options | {"lookup": n_guesses}, output_format, quiet)
     else:
-        _one(loaded, text, seed, stops, options, output_format, quiet)
+        _one(loaded, text, seed, stops, weights, options | {"lookup": n_guesses}, output_format, quiet)
 
 
 def _one(
@@ -145,6 +157,7 @@ def _one(
     prompt: str,
     seed: int,
     stops: tuple[str, ...],
+    weights: str | None,
     options: dict[str, Any],
     output_format: str,
     quiet: bool,
@@ -155,6 +168,8 @@ def _one(
 
     writing = Writing(loaded, prompt, stops=stops)
     _tell_unknown(writing, [prompt], quiet)
+    begun, n_tokens = writing.continuation.prompt_ids, options["n_tokens"]
+    loaded, facts = writing_model(loaded, weights, begun, n_tokens, quiet=quiet)
     is_live = output_format == "table"
     # a terminal is shown no control characters that a model made up; a pipe gets the text itself
     clean = _for_a_terminal if sys.stdout.isatty() else str
@@ -163,11 +178,12 @@ def _one(
     for (new,) in write(loaded, [writing], seeds=[seed], **options):
         if is_live:
             click.echo(clean(new), nl=False)
+    facts |= guessed(writing, options["lookup"], quiet=quiet)
     if is_live:
         # a pipe gets the text to the last byte, a terminal a prompt on its own line
         click.echo(nl=sys.stdout.isatty())
     else:
-        write_result(Result(name="sample", values=writing.values()), output_format)
+        write_result(Result(name="sample", values=writing.values() | facts), output_format)
     if writing.continuation.stopped == "end" and not writing.continuation.ids:
         say("the model ended the text at once (stopped: end)", quiet=quiet)
     _tell(loaded, [writing], quiet)
@@ -199,6 +215,7 @@ def _look(
     seed: int,
     stops: tuple[str, ...],
     n_top: int,
+    weights: str | None,
     options: dict[str, Any],
     output_format: str,
     quiet: bool,
@@ -206,10 +223,15 @@ def _look(
     """One text and the candidates of each draw."""
     from unembed.generation.candidates import look
     from unembed.generation.texts import Writing
+    from unembed.results import Result
 
     writing = Writing(loaded, prompt, stops=stops)
     _tell_unknown(writing, [prompt], quiet)
-    write_result(look(loaded, writing, n_top=n_top, seed=seed, **options), output_format)
+    begun, n_tokens = writing.continuation.prompt_ids, options["n_tokens"]
+    loaded, facts = writing_model(loaded, weights, begun, n_tokens, quiet=quiet)
+    found = look(loaded, writing, n_top=n_top, seed=seed, **options)
+    facts |= guessed(writing, options["lookup"], quiet=quiet)
+    write_result(Result(name=found.name, tables=found.tables, values={**found.values, **facts}), output_format)
     _tell(loaded, [writing], quiet)
 
 

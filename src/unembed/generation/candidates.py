@@ -30,6 +30,7 @@ def look(
     sampling: Sampling,
     seed: int,
     past_context: PastContext = "slide",
+    lookup: int = 0,
 ) -> Result:
     """Lets a text grow as `write` does, and tables what was possible at each of its draws.
 
@@ -49,6 +50,7 @@ def look(
         seeds=[seed],
         past_context=past_context,
         observe=found.add,
+        lookup=lookup,
     )
     for _ in steps:
         pass

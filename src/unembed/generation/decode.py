@@ -1,43 +1,35 @@
 """The decoding loop: read the prompts once, then one token at a time, with the keys and values kept in a cache.
 
-Prompts of unequal length stand side by side, padded on the left. When a text fills the model's context, the stated rule
-applies: `slide` reads its last three quarters again as a fresh text and goes on, `stop` ends it. Each text has a
-generator of its own, so a seed gives the same draws alone or in a batch. The next file to read is ../lenses/logit_lens.py.
+Each text has a generator of its own, so a seed gives the same draws alone or in a batch. What the model sees of the texts
+is window.py's business, the next file to read.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from unembed.errors import UsageError
 from unembed.generation.checks import PastContext, check_ids, check_model, check_past_context, check_seeds, check_tokens
-from unembed.generation.sampling import Filtered, Sampling, check_sampling, draw, filtered, known_ids, known_logits
-from unembed.model.kv_cache import KvCache
+from unembed.generation.continuation import Continuation
+from unembed.generation.lookup import check_lookup
+from unembed.generation.sampling import (
+    Filtered,
+    Sampling,
+    best_two,
+    check_sampling,
+    draw,
+    filtered,
+    greedy,
+    known_ids,
+    known_logits,
+    penalised,
+)
+from unembed.generation.weights.copies import derived_bytes
+from unembed.generation.window import Window
 from unembed.model.transformer import Transformer
-
-Stopped = Literal["length", "end", "context", "stop"]
-
-
-@dataclass
-class Continuation:
-    """What was generated after one prompt: ids, natural log-probabilities of the unfiltered distribution, and why it ended.
-
-    The end token is not among the ids; the tokens that spell a stop string are, so the ids are all that was drawn but the
-    end. `n_slides` counts how often the context was full and the last three quarters were read again.
-    """
-
-    prompt_ids: list[int]
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    stopped: Stopped | None = None
-    n_slides: int = 0
-
-    def newest_id(self) -> int:
-        """The last id of prompt and continuation together."""
-        return self.ids[-1] if self.ids else self.prompt_ids[-1]
 
 
 @dataclass(frozen=True)
@@ -73,12 +65,14 @@ def generate_ids(
     past_context: PastContext = "slide",
     ends_at: EndsAt | None = None,
     observe: Observe | None = None,
+    lookup: int = 0,
 ) -> list[Continuation]:
     """Continues each prompt by up to n_tokens ids, or until `end_id` (one or several, not kept) is drawn or `ends_at` says so.
 
     Ids from n_known on, and the gaps below it, are never drawn. A prompt longer than the context is no error: the rule
-    past the context holds for it too. Raises: UsageError for options that cannot be followed; InputError for an empty
-    prompt, an id without a row, or a masked model.
+    past the context holds for it too. `lookup` > 0 lets a single greedy text guess so many of its next tokens from itself: the
+    ids are the same. Raises: UsageError for options that cannot be followed; InputError for an empty prompt, an id without a
+    row, or a masked model.
     """
     vocab_size = check_model(model).spec.embedding.vocab_size
     texts = [Continuation(prompt_ids=check_ids(prompt, vocab_size)) for prompt in prompts]
@@ -94,6 +88,7 @@ def generate_ids(
         past_context=past_context,
         ends_at=ends_at,
         observe=observe,
+        lookup=lookup,
     ):
         pass
     return texts
@@ -112,6 +107,7 @@ def stream_ids(
     past_context: PastContext = "slide",
     ends_at: EndsAt | None = None,
     observe: Observe | None = None,
+    lookup: int = 0,
 ) -> Iterator[list[int | None]]:
     """As generate_ids, one step at a time: fills the texts and yields each step's new id per text, None where it ended."""
     check_sampling(sampling)
@@ -126,7 +122,7 @@ def stream_ids(
             text.stopped = "length"
     ends = set() if end_id is None else {end_id} if isinstance(end_id, int) else set(end_id)
     is_known = known_ids(vocab_size, vocab_size if n_known is None else n_known, gaps)
-    window = _Window(model, texts, n_tokens, past_context)
+    window = Window(model, texts, n_tokens, past_context, _checked_lookup(model, sampling, lookup))
     for _ in range(n_tokens):
         logits = window.next_logits()
         if logits is None:
@@ -139,10 +135,17 @@ def stream_ids(
                 continue
             scores = known_logits(logits[row], is_known)
             seen = torch.tensor(text.prompt_ids + text.ids) if sampling.repetition_penalty is not None else None
-            found = filtered(scores, sampling, seen)
-            chosen = draw(found.probs, uniform)
-            if observe is not None:
-                observe(Draw(row, logits[row], scores, is_known, found, chosen))
+            if lookup:
+                logits = window.certain_logits(logits, best_two(penalised(scores, sampling, seen)))
+                scores = known_logits(logits[row], is_known)
+            if sampling.temperature == 0 and observe is None:
+                # ranking a whole vocabulary for its first takes as long as half the layers of a small model
+                chosen = greedy(penalised(scores, sampling, seen))
+            else:
+                found = filtered(scores, sampling, seen)
+                chosen = draw(found.probs, uniform)
+                if observe is not None:
+                    observe(Draw(row, logits[row], scores, is_known, found, chosen))
             if chosen in ends:
                 text.stopped = "end"
                 new.append(None)
@@ -159,69 +162,15 @@ def stream_ids(
             return
 
 
-class _Window:
-    """The part of each text that the model sees now, and the cache that holds all of it but the newest tokens.
-
-    A model that cannot have a cache reads all of it again for each token.
-    """
-
-    def __init__(
-        self, model: Transformer, texts: Sequence[Continuation], n_tokens: int, past_context: PastContext
-    ) -> None:
-        self._model, self._texts, self._n_tokens, self._past_context = model, texts, n_tokens, past_context
-        self._context_length = model.spec.context_length
-        self._starts = [0] * len(texts)
-        self._cache: KvCache | None = None
-
-    @torch.no_grad()
-    def next_logits(self) -> Float[Tensor, "batch vocab"] | None:
-        """Scores for the token after each text, or None when all have ended."""
-        is_full = [self._visible_length(row) > self._context_length for row in range(len(self._texts))]
-        for row, text in enumerate(self._texts):
-            if is_full[row] and text.stopped is None and self._past_context == "stop":
-                text.stopped = "context"
-            elif is_full[row] and text.stopped is None:
-                self._starts[row] += self._visible_length(row) - max(1, 3 * self._context_length // 4)
-                text.n_slides += 1
-                self._cache = None
-        if all(text.stopped is not None for text in self._texts):
-            return None
-        if not self._model.can_cache:
-            self._cache = None
-        if self._cache is None or self._cache.length == self._cache.capacity:
-            return self._read_afresh()
-        newest = [[text.newest_id()] for text in self._texts]
-        return self._last_logits(torch.tensor(newest), None)
-
-    def _visible_length(self, row: int) -> int:
-        text = self._texts[row]
-        return len(text.prompt_ids) + len(text.ids) - self._starts[row]
-
-    def _read_afresh(self) -> Float[Tensor, "batch vocab"]:
-        # a text that has ended only keeps the batch's shape: one token of it will do
-        views = [
-            (text.prompt_ids + text.ids)[self._starts[row] if text.stopped is None else -1 :]
-            for row, text in enumerate(self._texts)
-        ]
-        longest = max(map(len, views))
-        ids = torch.tensor([[0] * (longest - len(view)) + view for view in views])
-        mask = torch.tensor([[False] * (longest - len(view)) + [True] * len(view) for view in views])
-        table = self._model.embed.table
-        if self._model.can_cache:
-            # Room until the longest text is full, when one of them slides or ends and all are read again; or until the
-            # last token is made, which comes long before that in a context of 100,000.
-            n_left = self._n_tokens - min(len(text.ids) for text in self._texts if text.stopped is None)
-            self._cache = KvCache(
-                self._model.spec,
-                batch=len(views),
-                capacity=min(self._context_length, longest + n_left),
-                dtype=table.dtype,
-                device=table.device,
-            )
-        return self._last_logits(ids, None if bool(mask.all()) else mask)
-
-    def _last_logits(self, ids: Tensor, mask: Tensor | None) -> Float[Tensor, "batch vocab"]:
-        device = self._model.embed.table.device
-        mask = None if mask is None else mask.to(device)
-        resid = self._model.hidden(ids.to(device), mask=mask, cache=self._cache)
-        return self._model.unembed(resid[:, -1:])[:, 0].cpu()
+def _checked_lookup(model: Transformer, sampling: Sampling, lookup: int) -> int:
+    """How many tokens to guess at once. Raises: UsageError where guessing could change the text."""
+    if not check_lookup(lookup):
+        return 0
+    if sampling.temperature != 0:
+        raise UsageError("lookup guesses what greedy decoding will choose; give temperature 0 (--greedy) with it")
+    if derived_bytes(model):
+        raise UsageError(
+            "lookup reads several tokens at once, which goes through exact weights; packed ones would choose others. "
+            "Take float32 weights with it"
+        )
+    return lookup

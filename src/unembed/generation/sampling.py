@@ -106,14 +106,8 @@ def filtered(logits: Float[Tensor, " vocab"], sampling: Sampling, seen: Int[Tens
 
     Raises: InputError when the scores rank nothing: one is NaN or infinite, or none is above -inf.
     """
-    if not math.isfinite(float(logits.max())):
-        raise InputError(
-            f"sampling: the largest of the model's scores is {float(logits.max())}, so no id can be chosen. Its weights "
-            "are broken; try an earlier checkpoint"
-        )
-    scores = logits
-    if sampling.repetition_penalty is not None and seen is not None and len(seen):
-        scores = _penalise(scores, seen, sampling.repetition_penalty)
+    _check_ranks(logits)
+    scores = penalised(logits, sampling, seen)
     order = _ranked(scores)
     if sampling.temperature == 0:
         n_kept, kept = [("greedy", 1)], torch.ones(1, dtype=scores.dtype)
@@ -122,6 +116,29 @@ def filtered(logits: Float[Tensor, " vocab"], sampling: Sampling, seen: Int[Tens
         n_kept, kept = _keep_by_rank(((scores[order] - scores.max()) / sampling.temperature).exp(), sampling)
     probs = torch.zeros_like(scores).index_copy(0, order[: len(kept)], kept)
     return Filtered(probs=probs, scores=scores, order=order, n_kept=tuple(n_kept))
+
+
+def penalised(
+    logits: Float[Tensor, " vocab"], sampling: Sampling, seen: Int[Tensor, " seen"] | None
+) -> Float[Tensor, " vocab"]:
+    """The scores after the repetition penalty, the very same where there is none. Local axis: seen, the ids so far."""
+    if sampling.repetition_penalty is None or seen is None or not len(seen):
+        return logits
+    return _penalise(logits, seen, sampling.repetition_penalty)
+
+
+def greedy(scores: Float[Tensor, " vocab"]) -> int:
+    """The id with the largest score, the lowest of several: what `filtered` and `draw` give at temperature 0, but sooner.
+
+    Raises: InputError as `filtered` does.
+    """
+    _check_ranks(scores)
+    return int(scores.argmax())
+
+
+def best_two(scores: Float[Tensor, " vocab"]) -> Float[Tensor, " best"]:
+    """The largest score and the next, which may equal it; one where there is only one. Local axis: best."""
+    return scores.topk(min(2, len(scores))).values
 
 
 def _keep_by_rank(
@@ -153,6 +170,15 @@ def draw(probs: Float[Tensor, " vocab"], uniform: float) -> int:
     if index < len(probs) and probs[index] > 0:
         return index
     return int(probs.nonzero()[-1])  # rounding at the upper end may point past the last possible id
+
+
+def _check_ranks(logits: Float[Tensor, " vocab"]) -> None:
+    largest = float(logits.max())
+    if not math.isfinite(largest):
+        raise InputError(
+            f"sampling: the largest of the model's scores is {largest}, so no id can be chosen. Its weights "
+            "are broken; try an earlier checkpoint"
+        )
 
 
 def _ranked(scores: Float[Tensor, " vocab"]) -> Int[Tensor, " vocab"]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from unembed.errors import InputError
 from unembed.generation.checks import PastContext, check_ids, check_model, check_prompt, check_stops
-from unembed.generation.decode import Continuation, Observe, stream_ids
+from unembed.generation.continuation import Continuation
+from unembed.generation.decode import Observe, stream_ids
 from unembed.generation.sampling import Sampling
 from unembed.generation.stops import StopMatcher
 from unembed.model.transformer import Transformer
@@ -131,6 +132,7 @@ def write(
     seeds: Sequence[int],
     past_context: PastContext = "slide",
     observe: Observe | None = None,
+    lookup: int = 0,
 ) -> Iterator[list[str]]:
     """Lets texts grow together, and gives what may be shown of each after every step; the last step closes them.
 
@@ -149,6 +151,7 @@ def write(
         past_context=past_context,
         ends_at=lambda row, token_id: writings[row].take(token_id),
         observe=observe,
+        lookup=lookup,
     )
     for _ in steps:
         yield [writing.news() for writing in writings]
@@ -165,6 +168,7 @@ def write_all(
     sampling: Sampling,
     seeds: Sequence[int],
     past_context: PastContext = "slide",
+    lookup: int = 0,
 ) -> None:
     """Writes any number of texts to their ends, some at a time: the company that a text has changes nothing in it."""
     for first in range(0, len(writings), MOST_TOGETHER):
@@ -176,6 +180,7 @@ def write_all(
             sampling=sampling,
             seeds=seeds[some],
             past_context=past_context,
+            lookup=lookup,
         ):
             pass
 
@@ -204,6 +209,7 @@ def continue_text(
     past_context: PastContext = "slide",
     stops: Sequence[str] | str = (),
     ids: Any = None,
+    lookup: int = 0,
 ) -> Result:
     """Continues one text; see `Writing.values`. Raises: InputError when the model has no tokenizer."""
     writing = Writing(model, prompt, ids=ids, stops=stops)
@@ -214,6 +220,7 @@ def continue_text(
         sampling=sampling,
         seeds=[seed],
         past_context=past_context,
+        lookup=lookup,
     )
     return Result(name="sample", values=writing.values())
 

@@ -1,0 +1,86 @@
+"""What `unembed sample` can do to write faster: other weights, guesses, and what is said of both.
+
+The next file to read is ../generation/weights/packing.py.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from unembed.cli.render import say
+
+if TYPE_CHECKING:
+    from unembed.generation.texts import Writing
+    from unembed.model.transformer import Transformer
+
+# The error of rounding is measured on so many tokens of the prompt at most: each costs one step of both models.
+_MOST_MEASURED = 32
+# Below this a model lies in the processor's caches, and how it is stored makes no difference.
+_LARGE = 2**24
+# Storing them otherwise takes about as long as it saves on twenty tokens.
+_LONG = 32
+
+
+def weight_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --weights and --lookup to a command."""
+    weights = click.option(
+        "--weights",
+        type=click.Choice(["float32", "bfloat16", "float16", "int8"]),
+        help="What new tokens are computed with. float32, the default, is the model's own numbers; the others are rounded "
+        "copies, read faster, and what the rounding does to the scores is measured on the prompt and said.",
+    )
+    lookup = click.option(
+        "--lookup",
+        "n_guesses",
+        type=click.IntRange(min=0, max=64),
+        metavar="N",
+        default=0,
+        help="With --greedy: guess N tokens at a time from what followed before in the text. The text stays the same; it "
+        "comes faster where it repeats itself.",
+    )
+    return weights(lookup(command))
+
+
+def writing_model(
+    model: "Transformer", kind: str | None, prompt_ids: Sequence[int], n_tokens: int, *, quiet: bool
+) -> "tuple[Transformer, dict[str, Any]]":
+    """The model to write one text with, and what the JSON tells of its weights. Raises: UsageError, InputError."""
+    from unembed.generation.weights.copies import derived_bytes, lay_columns, with_weights
+    from unembed.generation.weights.packing import check_kind
+    from unembed.generation.weights.rounding import rounding_error
+
+    if kind is None:
+        return (lay_columns(model) if _gains(model, n_tokens) else model), {}
+    if (chosen := check_kind(kind)) == "float32":
+        return lay_columns(model), {"weights": {"kind": kind, "derived_bytes": 0}}
+    made = with_weights(model, chosen)
+    facts = dict(rounding_error(model, made, prompt_ids[-_MOST_MEASURED:]).values)
+    say(
+        f"{kind} weights: {derived_bytes(made) / 1e6:,.0f} MB beside the model's own. On the last {facts['n_positions']} "
+        f"tokens of the prompt the scores differ by {facts['worst_logit_difference']:.2g} nats at most, the distributions by "
+        f"{facts['kl_nats']:.2g} nats (KL), and the greedy choice is the same at {facts['greedy_agreement']:.0%}",
+        quiet=quiet,
+    )
+    return made, {"weights": {"kind": kind, **facts}}
+
+
+def guessed(writing: "Writing", n_guesses: int, *, quiet: bool) -> dict[str, Any]:
+    """What came of the guesses, said and for the JSON; nothing where none was asked for."""
+    if not n_guesses:
+        return {}
+    made = writing.continuation
+    say(
+        f"{len(made.ids)} tokens in {made.n_forwards} forwards: {made.n_guessed_right} of {made.n_guessed} guesses were right",
+        quiet=quiet,
+    )
+    return {"lookup": {name: getattr(made, name) for name in ("n_forwards", "n_guessed", "n_guessed_right")}}
+
+
+def _gains(model: "Transformer", n_tokens: int) -> bool:
+    """Whether storing the matrices otherwise pays for so many tokens."""
+    import torch
+
+    parameters = list(model.parameters())
+    is_plain = all(one.dtype == torch.float32 and one.device.type == "cpu" for one in parameters)
+    return is_plain and n_tokens >= _LONG and sum(one.numel() for one in parameters) >= _LARGE

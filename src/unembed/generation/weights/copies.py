@@ -1,0 +1,119 @@
+"""A model whose matrices lie as decoding wants them: the same class, the same spec, the same code, other storage.
+
+Nothing in model/ knows of it: a copy of the model's tree shares every parameter, and only projections and head are exchanged
+(modules.py). For float32 not even those: a matrix stored column by column is read half as fast again by the same `F.linear`,
+so the parameters keep their values, shapes and names and only change their strides. The next file to read is rounding.py.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unembed.errors import UsageError
+from unembed.generation.checks import check_model
+from unembed.generation.weights.modules import PackedHead, PackedProjection
+from unembed.generation.weights.packing import WeightKind, check_kind, unavailable
+from unembed.model.head import Head
+from unembed.model.linear import Projection
+from unembed.model.transformer import Transformer
+
+
+def with_weights(model: Transformer, kind: WeightKind) -> Transformer:
+    """A model for writing one text at a time, the given one being left as it is.
+
+    `float32` is a copy stored column by column: the same numbers, so the same ids but where two scores are equal to the last
+    digits. The others round: what a new token passes through is packed, prompts and batches go through the exact weights,
+    which both models share. Raises: UsageError where a kind does not exist or cannot be had here; InputError where numbers
+    do not fit it.
+    """
+    kind = check_kind(kind)
+    _check_float32(check_model(model))
+    if (reason := unavailable(kind, model.embed.table.device)) is not None:
+        raise UsageError(f"weights: {reason}")
+    if kind == "float32":
+        return lay_columns(_rebuilt(model, lambda _, __: None, copies_parameters=True))
+
+    def packed(name: str, module: nn.Module) -> nn.Module | None:
+        if isinstance(module, Projection) and not name.startswith("head."):
+            return PackedProjection(module, kind, name)
+        if isinstance(module, Head):
+            return PackedHead(module, model.unembed_table(), kind)
+        return None
+
+    return _rebuilt(model, packed)
+
+
+def lay_columns(model: Transformer) -> Transformer:
+    """Stores the matrices of this very model column by column and gives it back; no number changes, no memory is added.
+
+    A tied table stays one matrix. Reading a prompt is about as fast as before, training slower: it is for decoding.
+    """
+    _check_float32(check_model(model))
+    tables = [model.unembed_table()]
+    for weight in [module.weight for module in model.modules() if isinstance(module, Projection)] + tables:
+        weight.data = weight.data.t().contiguous().t()
+    return model
+
+
+def derived_bytes(model: Transformer) -> int:
+    """The bytes of packed copies that a model of `with_weights` has beside its own parameters; 0 for any other."""
+    total = 0
+    for module in model.modules():
+        if isinstance(module, PackedProjection):
+            total += module.derived.n_bytes
+        elif isinstance(module, PackedHead):
+            total += module.derived_table.n_bytes
+    return total
+
+
+def _check_float32(model: Transformer) -> None:
+    found = {parameter.dtype for parameter in model.parameters()}
+    if found != {torch.float32}:
+        said = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in found))
+        raise UsageError(
+            f"weights: the model is {said}, expected float32. Load it with dtype='float32', which is exact"
+        )
+
+
+def _rebuilt(
+    root: Transformer,
+    exchange: Callable[[str, nn.Module], nn.Module | None],
+    *,
+    copies_parameters: bool = False,
+) -> Transformer:
+    """A copy of the tree of modules; `exchange` may give another module for one, otherwise its parameters are shared.
+
+    With `copies_parameters` they are copied, each once, so that what was tied stays tied.
+    """
+    done: dict[int, nn.Parameter] = {}
+
+    def parameter_of(own: nn.Parameter | None) -> nn.Parameter | None:
+        if own is None or not copies_parameters:
+            return own
+        if id(own) not in done:
+            done[id(own)] = nn.Parameter(own.detach().clone(), requires_grad=own.requires_grad)
+        return done[id(own)]
+
+    def rebuild(name: str, module: nn.Module) -> nn.Module:
+        if (other := exchange(name, module)) is not None:
+            return other
+        new = copy.copy(module)
+        fields: dict[str, Any] = vars(new)
+        fields["_parameters"] = {key: parameter_of(own) for key, own in module._parameters.items()}
+        fields["_modules"] = {
+            key: None if child is None else rebuild(f"{name}.{key}".lstrip("."), child)
+            for key, child in module._modules.items()
+        }
+        return new
+
+    made = rebuild("", root)
+    assert isinstance(made, Transformer)
+    return made
+
+
+def is_by_columns(table: Tensor) -> bool:
+    """Whether a matrix is stored column by column."""
+    return table.stride(0) == 1 and table.stride(1) == table.shape[0]

@@ -1,0 +1,71 @@
+"""`unembed sample --weights` and `--lookup`: the same text, or what the rounding did; what is said of it and told in JSON."""
+
+import pytest
+import torch
+
+from commands import run
+from unembed.cli import weights as cli_weights
+from unembed.generation.weights.packing import unavailable
+from unembed.model.init import Gpt2Init, build
+from unembed.model.presets import preset
+
+GREEDY = ("--prompt", "to be or not to be", "--tokens", "24", "--greedy")
+HERE = [kind for kind in ("bfloat16", "float16", "int8") if unavailable(kind, torch.device("cpu")) is None]
+
+
+def sampled(model, *arguments):
+    done = run("sample", model, *arguments, "--format", "json")
+    assert done.code == 0, done
+    return done
+
+
+def test_float32_and_guesses_give_the_same_text(trained):
+    plain = sampled(trained, *GREEDY).json
+    assert not {"weights", "lookup"} & set(plain)
+    laid = sampled(trained, *GREEDY, "--weights", "float32").json
+    assert laid.pop("weights") == {"kind": "float32", "derived_bytes": 0}
+    assert laid["ids"] == plain["ids"]
+    assert laid["text"] == plain["text"]
+    done = sampled(trained, *GREEDY, "--lookup", "4")
+    told = done.json["lookup"]
+    assert done.json["ids"] == plain["ids"]
+    assert told["n_forwards"] + told["n_guessed_right"] >= 24
+    said = f"24 tokens in {told['n_forwards']} forwards: {told['n_guessed_right']} of {told['n_guessed']} guesses were right"
+    assert said in done.err
+
+
+@pytest.mark.parametrize("kind", HERE)
+def test_rounded_weights_tell_their_error(trained, kind):
+    done = sampled(trained, *GREEDY, "--weights", kind)
+    told = done.json["weights"]
+    assert told["kind"] == kind
+    assert 0 < told["worst_logit_difference"] < 2
+    assert 0 <= told["kl_nats"] <= told["worst_kl_nats"] < 0.5
+    assert 0 <= told["greedy_agreement"] <= 1
+    assert told["derived_bytes"] > 0
+    assert f"{kind} weights: " in done.err
+    assert f"On the last {told['n_positions']} tokens of the prompt" in done.err
+    assert kind not in run("sample", trained, *GREEDY, "--weights", kind, "--quiet").err
+
+
+def test_candidates_are_those_of_the_chosen_weights(trained):
+    found = sampled(trained, *GREEDY, "--tokens", "3", "--candidates", "2", "--weights", HERE[0]).json
+    assert found["weights"]["kind"] == HERE[0]
+    assert len(found["candidates"]["step"]) >= 6
+
+
+def test_only_a_large_model_and_a_long_text_have_their_matrices_laid_otherwise(monkeypatch):
+    model = build(preset("mini-gpt").spec, Gpt2Init(std=0.1), seed=0)
+    weight = model.blocks[0].mlp.up.weight
+    for large, n_tokens, dtype, is_laid in (
+        (2**24, 100, torch.float32, False),
+        (1, 10, torch.float32, False),
+        (1, 100, torch.bfloat16, False),
+        (1, 100, torch.float32, True),
+    ):
+        monkeypatch.setattr(cli_weights, "_LARGE", large)
+        model.to(dtype)
+        same, told = cli_weights.writing_model(model, None, [1], n_tokens, quiet=True)
+        assert same is model
+        assert told == {}
+        assert (weight.stride(0) == 1) is is_laid

@@ -1,0 +1,195 @@
+"""Models with other weights: the same ids and scores for float32, bounded errors for the others, and the tie kept."""
+
+import copy
+
+import pytest
+import torch
+
+from generation.test_any_spec import causal_spec
+from generation.test_decode import DYNAMIC, SPECS
+from oracles.specs import base, changed
+from parity import PARITIES
+from parity.tiny import model_of
+from small import small_model
+from unembed import tying
+from unembed.errors import UsageError
+from unembed.generation.decode import generate_ids
+from unembed.generation.sampling import GREEDY, Sampling
+from unembed.generation.weights import copies, packing
+from unembed.generation.weights.copies import derived_bytes, lay_columns, with_weights
+from unembed.generation.weights.packing import KINDS, unavailable
+from unembed.generation.weights.rounding import rounding_error
+from unembed.model.kv_cache import KvCache
+from unembed.model.spec import with_tying
+from unembed.model.transformer import Transformer
+
+CPU = torch.device("cpu")
+ROUNDED = [kind for kind in KINDS if kind != "float32" and unavailable(kind, CPU) is None]
+CAUSAL = [parity for parity in PARITIES if parity.is_causal]
+
+
+def is_laid(weight):
+    return weight.stride() == (1, weight.shape[0])
+
+
+def float32(plain, seed=0):
+    return small_model(plain, seed=seed, dtype=torch.float32)
+
+
+def stepped(model, ids):
+    """The logits of all positions, read one token at a time."""
+    if not model.can_cache:
+        return torch.cat([model(ids[:, : end + 1])[:, -1:] for end in range(ids.shape[1])], dim=1)
+    cache = KvCache(model.spec, batch=1, capacity=ids.shape[1], dtype=torch.float32, device=CPU)
+    return torch.cat([model(ids[:, at : at + 1], cache=cache) for at in range(ids.shape[1])], dim=1)
+
+
+def check_float32(model):
+    """Same logits to 1e-5 of the largest, and the same ids past the end of the context."""
+    tolerance = 1e-5 if model.spec.head.softcap is None else 3e-5  # a cap makes the largest small
+    made = with_weights(model, "float32")
+    length, vocab_size = model.spec.context_length, model.spec.embedding.vocab_size
+    n = min(length, 24)
+    ids = torch.randint(vocab_size, (1, n), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for found, expected in ((made(ids), model(ids)), (stepped(made, ids), stepped(model, ids))):
+            assert (found - expected).abs().max() <= tolerance * expected.abs().max()
+    prompt = ids[0, : n // 2].tolist()
+    options = {"n_tokens": n, "seeds": [0]}
+    for sampling in (GREEDY, Sampling(temperature=0.7, top_k=5)):
+        expected = generate_ids(model, [prompt], sampling=sampling, **options)[0].ids
+        assert generate_ids(made, [prompt], sampling=sampling, **options)[0].ids == expected
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", [*SPECS, "dynamic"])
+def test_float32_gives_the_same_scores_and_ids(name):
+    check_float32(float32(DYNAMIC if name == "dynamic" else SPECS[name]))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("seed", range(12))
+def test_property_float32_gives_the_same_in_any_mixture(seed):
+    check_float32(float32(causal_spec(seed), seed=seed))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("parity", CAUSAL, ids=lambda parity: parity.family)
+def test_float32_gives_the_same_for_every_family(parity, tied):
+    check_float32(model_of(parity, tied=tied))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("kind", ROUNDED)
+@pytest.mark.parametrize("parity", CAUSAL, ids=lambda parity: parity.family)
+def test_rounded_weights_err_as_little_as_their_bits_allow(parity, kind):
+    """Against the same model with weights rounded by hand: what is left is the rounding of single vectors."""
+    model = model_of(parity, tied=False)
+    ids = torch.randint(4, model.spec.embedding.vocab_size, (20,), generator=torch.Generator().manual_seed(0)).tolist()
+    found = rounding_error(model, with_weights(model, kind), ids).values
+    assert 0 < found["kl_nats"] <= found["worst_kl_nats"]
+    assert found["greedy_agreement"] > 0.6
+    scale = float(model(torch.tensor([ids])).detach().abs().max())
+    assert found["worst_logit_difference"] <= {"float16": 0.01, "bfloat16": 0.12, "int8": 0.25}[kind] * scale
+
+
+@pytest.mark.parametrize("kind", ROUNDED)
+def test_prompts_and_batches_go_through_the_exact_weights(kind):
+    """More than one row at a time is computed with the model's own parameters, to the last bit."""
+    model = float32(SPECS["rotary_window_grouped"])
+    made = with_weights(model, kind)
+    ids = torch.tensor([[3, 1, 4], [1, 5, 9]])
+    with torch.no_grad():
+        assert torch.equal(made(ids), model(ids))
+        assert torch.equal(made(ids[:, :1]), model(ids[:, :1]))
+        assert not torch.equal(made(ids[:1, :1]), model(ids[:1, :1]))
+    prompts = [[3, 1, 4], [1, 5, 9, 2]]
+    options = {"n_tokens": 12, "sampling": Sampling(temperature=0.9), "seeds": [0, 1]}
+    assert generate_ids(made, prompts, **options) == generate_ids(model, prompts, **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_given_model_stays_as_it_is_and_a_tie_stays_one_matrix(kind, tied):
+    if unavailable(kind, CPU) is not None:
+        pytest.skip(f"no {kind} kernel on this processor")
+    model = float32(base())
+    model = Transformer(with_tying(model.spec, tied)).float()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(parameter.numel()))
+    before = copy.deepcopy(model.state_dict())
+    strides = {name: parameter.stride() for name, parameter in model.named_parameters()}
+    made = with_weights(model, kind)
+    assert {name: parameter.stride() for name, parameter in model.named_parameters()} == strides
+    assert list(made.state_dict()) == list(before)
+    for name, value in made.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert tying.examine(made).values["tied"] is tied
+    assert (made.unembed_table() is made.embed.table) is tied
+    assert made.spec == model.spec
+    shared = {id(one) for one in made.parameters()} & {id(one) for one in model.parameters()}
+    assert bool(shared) is (kind != "float32")
+    matrices = sum(one.numel() for name, one in model.named_parameters() if name.endswith(("proj.weight", "up.weight")))
+    assert (derived_bytes(made) > matrices) is (kind != "float32")
+
+
+def test_laying_columns_changes_no_number_and_adds_no_memory():
+    model = float32(SPECS["learned"])
+    before = copy.deepcopy(model.state_dict())
+    bytes_before = sum(one.untyped_storage().nbytes() for one in model.parameters())
+    assert lay_columns(model) is model
+    assert is_laid(model.embed.table)
+    assert is_laid(model.blocks[0].mlp.down.weight)
+    assert sum(one.untyped_storage().nbytes() for one in model.parameters()) == bytes_before
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_seeded_a_scale_that_is_off_shows_in_the_error(monkeypatch):
+    """A packed matrix whose last row is off by a fiftieth is told apart from one that is rounded well."""
+    model = float32(SPECS["learned"])
+    well = rounding_error(model, with_weights(model, "bfloat16"), [3, 1, 4, 1, 5]).values["kl_nats"]
+    plain = packing.Half.product
+
+    def off(self, x):
+        return plain(self, x) * 1.2
+
+    monkeypatch.setattr(packing.Half, "product", off)
+    assert rounding_error(model, with_weights(model, "bfloat16"), [3, 1, 4, 1, 5]).values["kl_nats"] > 20 * well
+
+
+def test_the_error_is_none_where_nothing_is_rounded():
+    model = float32(SPECS["learned"])
+    found = rounding_error(model, with_weights(model, "float32"), [3, 1, 4, 1, 5, 9])
+    assert found.values["greedy_agreement"] == 1.0
+    assert found.values["worst_logit_difference"] < 1e-4
+    assert found.values["kl_nats"] < 1e-9
+    assert found.tables["positions"].n_rows == 6
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("model", "kind", "message"),
+    [
+        (lambda: small_model(), "int8", r"the model is float64, expected float32\. Load it with dtype='float32'"),
+        (lambda: float32(base()), "int3", r"'int3' is no kind of weights"),
+        (lambda: "gpt2", "int8", r"give what unembed\.load\(\.\.\.\) returns"),
+    ],
+)
+def test_what_cannot_be_made(model, kind, message):
+    with pytest.raises(UsageError, match=message):
+        with_weights(model(), kind)
+
+
+def test_a_kind_without_a_kernel_is_refused_with_the_next_step(monkeypatch):
+    monkeypatch.setattr(copies, "unavailable", lambda kind, device: f"no {kind} on {device}; take float32")
+    with pytest.raises(UsageError, match=r"weights: no int8 on cpu; take float32"):
+        with_weights(float32(base()), "int8")
+
+
+def test_softcaps_and_scales_of_a_head_are_kept():
+    plain = changed(base(), head__softcap=2.0, head__scale=0.3)
+    model = float32(plain)
+    found = rounding_error(model, with_weights(model, "float16"), [3, 1, 4, 1, 5])
+    assert found.values["worst_logit_difference"] < 0.02
