@@ -123,9 +123,9 @@ def measure(name: str, folder: Path, rounds: int, lookup: int) -> dict[str, Any]
         rows.append([contender, spread(rates[contender], 1), spread(ratios[contender], 2), f"{agrees}/{N_NEW}", kl])
     print(f"\n{name}, {N_PROMPT} + {N_NEW} tokens")
     print(table(["contender", "new tokens per second", "times as fast", "ids as theirs", "KL, nats"], rows))
-    for kind, facts in made.items():
+    for key, facts in made.items():
         print(
-            f"{kind}: made in {facts['seconds_to_make']:.2f} s, {facts['derived_bytes'] / 1e6:,.0f} MB beside the weights"
+            f"{key}: made in {facts['seconds_to_make']:.2f} s, {facts['derived_bytes'] / 1e6:,.0f} MB beside the weights"
         )
     return {
         "new_tokens_per_second": {key: summary(values) for key, values in rates.items()},
