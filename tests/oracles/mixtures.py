@@ -58,15 +58,17 @@ def random_spec(seed: int) -> Plain:
         mlp["activation"] = one_of(*ACTIVATIONS)
         residual = one_of(*RESIDUALS.values())
         blocks.append({"attention": attention, "mlp": mlp, "norm": any_norm(), "residual": residual})
-    head: Plain = {"type": one_of("tied", "untied"), "has_bias": one_of(True, False)}
+    head: Plain = {"type": one_of("tied", "untied", "mapped", "pseudo_inverse"), "has_bias": one_of(True, False)}
     head |= {"transform": None, "scale": maybe(0.2, 3.0), "softcap": maybe(1.0, 20.0)}
     if rng.random() < 0.3:
         head["transform"] = {"activation": one_of(*ACTIVATIONS), "norm": any_norm()}
+    d_model = int(rng.integers(8, 25))
     return {
         "context_length": context_length,
         "embedding": {
             "vocab_size": vocab_size,
-            "d_model": int(rng.integers(8, 25)),
+            # orthonormal columns are no more than rows
+            "d_model": min(d_model, vocab_size) if head["type"] == "pseudo_inverse" else d_model,
             "scale": maybe(0.5, 4.0),
             "position": one_of(None, learned, sinusoidal),
             "n_token_types": one_of(None, None, 2, 3),

@@ -80,6 +80,24 @@ MUTATIONS: dict[str, Mutation] = {
     "head_bias_dropped": Mutation("the head's bias is left out", "tied_head_bias", None, by.bias_dropped("head")),
     "dense_transposed": Mutation("a square matrix is transposed", "tied_head_transform", None, by.dense_transposed),
     "head_untied": Mutation("the head reads a table of its own", "tied_head", None, by.head_of_another_table),
+    "map_transposed": Mutation("the map between head and table is transposed", "mapped_head", None, by.map_transposed),
+    "map_left_out": Mutation("the map between head and table is left out", "mapped_head", None, by.map_left_out),
+    "embeds_without_inverse": Mutation(
+        "rows of the shared table enter the stream as they are", "pseudo_inverse_head", None, by.embeds_without_inverse
+    ),
+    "embeds_by_the_matrix": Mutation(
+        "rows are multiplied by T where T's inverse belongs", "pseudo_inverse_head", None, by.embeds_by_the_matrix
+    ),
+    "half_solved": Mutation(
+        "one of the two triangular systems is solved", "pseudo_inverse_head", None, by.half_solved
+    ),
+    "factor_exchanged": Mutation("x L^T L instead of x L L^T", "pseudo_inverse_head", None, by.factor_exchanged),
+    "diagonal_not_positive": Mutation(
+        "the diagonal itself instead of its exponential", "pseudo_inverse_head", None, by.diagonal_as_it_is
+    ),
+    "below_by_columns": Mutation(
+        "the numbers below the diagonal are read column by column", "pseudo_inverse_head", None, by.below_by_columns
+    ),
     "embed_scale_missing": Mutation("the table's rows are not scaled", "embed_scale", {"embedding__scale": None}),
     "scale_over_bias": Mutation("the scale takes the bias with it", "tied_head_everything", None, by.bias_scaled),
     "dropout_share": Mutation(

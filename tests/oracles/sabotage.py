@@ -204,3 +204,46 @@ def head_of_another_table(model: Any) -> None:
 def bias_scaled(model: Any) -> None:
     """scale * (x E^T + bias) instead of scale * (x E^T) + bias."""
     model.head.bias = nn.Parameter(model.head.bias.detach() * model.head.spec.scale)
+
+
+@torch.no_grad()
+def map_transposed(model: Any) -> None:
+    model.head.map.weight.copy_(model.head.map.weight.T.clone())
+
+
+def map_left_out(model: Any) -> None:
+    model.head.map = None
+
+
+def embeds_without_inverse(model: Any) -> None:
+    model.head.factor.inverse = lambda rows: rows
+
+
+def embeds_by_the_matrix(model: Any) -> None:
+    model.head.factor.inverse = model.head.factor.forward
+
+
+def half_solved(model: Any) -> None:
+    factor = model.head.factor
+    factor.inverse = lambda rows: torch.linalg.solve(factor.lower(), rows.mT).mT
+
+
+def factor_exchanged(model: Any) -> None:
+    """A Cholesky factor taken for its transpose, in both places: still symmetric, still inverse to each other."""
+    lower = model.head.factor.lower
+    model.head.factor.lower = lambda: torch.linalg.cholesky(lower().T @ lower())
+
+
+@torch.no_grad()
+def diagonal_as_it_is(model: Any) -> None:
+    diagonal = model.head.factor.log_diagonal
+    diagonal.copy_(diagonal.abs().log())  # exp gives it back
+
+
+@torch.no_grad()
+def below_by_columns(model: Any) -> None:
+    factor = model.head.factor
+    width = len(factor.log_diagonal)
+    square = torch.zeros(width, width, dtype=factor.below.dtype)
+    square[*torch.triu_indices(width, width, 1)] = factor.below
+    factor.below.copy_(square.T[*torch.tril_indices(width, width, -1)])

@@ -192,7 +192,7 @@ def _end_variants() -> dict[str, Plain]:
             embedding__n_token_types=2,
         ),
     }
-    for kind in ("tied", "untied"):
+    for kind in ("tied", "untied", "mapped", "pseudo_inverse"):
         head: Plain = {"type": kind, "transform": None, "has_bias": False, "scale": None, "softcap": None}
         found |= {
             f"{kind}_head": changed(base(), head=head),

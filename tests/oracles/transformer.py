@@ -54,7 +54,10 @@ def embed(
     n_pos, d_model = len(ids), spec["d_model"]
     tokens = np.zeros((n_pos, d_model))
     for p, token in enumerate(ids):
-        tokens[p] = weights["embed.table"][token] * (1.0 if spec["scale"] is None else spec["scale"])
+        tokens[p] = weights["embed.table"][token]
+        if "head.factor.below" in weights:
+            tokens[p] = np.linalg.solve(symmetric(weights), tokens[p])  # T e = z
+        tokens[p] = tokens[p] * (1.0 if spec["scale"] is None else spec["scale"])
     if spec["token_dropout"] is not None:
         mask_id, trained = spec["token_dropout"]["mask_id"], spec["token_dropout"]["trained_share"]
         n_masked = sum(is_real and token == mask_id for token, is_real in zip(ids, mask_row, strict=True))
@@ -128,20 +131,41 @@ def block(
 
 
 def head(x: Array, spec: Plain, weights: Weights) -> Array:
-    """The scores of one vector: cap * tanh((scale * t(x) E^T + bias) / cap), E the embedding's table if tied.
+    """The scores of one vector: cap * tanh((scale * t(x) E^T + bias) / cap), E the embedding's table unless untied.
 
     t(x) = norm(activation(dense x)) in masked models (BERT's `cls.predictions.transform`), otherwise x.
     """
     if spec["transform"] is not None:
         x = activate(linear(x, weights, "head.transform.dense", True), spec["transform"]["activation"])
         x = norm(x, spec["transform"]["norm"], weights, "head.transform.norm")
-    table = weights["embed.table" if spec["type"] == "tied" else "head.table"]
+    if spec["type"] == "mapped":
+        x = np.array([sum(row[j] * x[j] for j in range(len(x))) for row in weights["head.map.weight"]])
+    if spec["type"] == "pseudo_inverse":
+        matrix = symmetric(weights)
+        x = np.array([sum(x[i] * matrix[i, j] for i in range(len(x))) for j in range(len(x))])
+    table = weights["head.table" if spec["type"] == "untied" else "embed.table"]
     logits = np.zeros(len(table))
     for token, row in enumerate(table):
         logits[token] = float(row @ x) * (1.0 if spec["scale"] is None else spec["scale"])
         logits[token] += weights["head.bias"][token] if spec["has_bias"] else 0.0
         logits[token] = softcap(float(logits[token]), spec["softcap"])
     return logits
+
+
+def symmetric(weights: Weights) -> Array:
+    """T = L L^T of a pseudo-inverse head: L's diagonal by its logarithm, what is below it row by row."""
+    width = len(weights["head.factor.log_diagonal"])
+    lower, taken = np.zeros((width, width)), 0
+    for i in range(width):
+        for j in range(i):
+            lower[i, j] = weights["head.factor.below"][taken]
+            taken += 1
+        lower[i, i] = np.exp(weights["head.factor.log_diagonal"][i])
+    product = np.zeros((width, width))
+    for i in range(width):
+        for j in range(width):
+            product[i, j] = sum(lower[i, k] * lower[j, k] for k in range(min(i, j) + 1))
+    return product
 
 
 def _each(x: Array, function: Callable[[Array], Array]) -> Array:

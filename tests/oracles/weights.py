@@ -28,6 +28,10 @@ def shapes(spec: Plain) -> dict[str, tuple[int, ...]]:
         found |= _norm("head.transform.norm", head["transform"]["norm"], d_model)
     if head["type"] == "untied":
         found["head.table"] = (vocab_size, d_model)
+    if head["type"] == "mapped":
+        found["head.map.weight"] = (d_model, d_model)
+    if head["type"] == "pseudo_inverse":
+        found |= {"head.factor.log_diagonal": (d_model,), "head.factor.below": (d_model * (d_model - 1) // 2,)}
     if head["has_bias"]:
         found["head.bias"] = (vocab_size,)
     return found
@@ -92,4 +96,6 @@ def _draw(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
         return 1.0 + 0.3 * noise
     if name.endswith(".bias"):
         return 0.5 * noise
+    if name.startswith("head.factor."):
+        return 0.25 * noise  # so that T is far from the identity and can be inverted without losing many digits
     return noise

@@ -24,7 +24,7 @@ from unembed.checkpoints.translate import TIE_KEY
 from unembed.errors import CheckpointError, SpecError
 from unembed.model import counts
 from unembed.model.presets.row import EVERY_BIAS
-from unembed.model.spec import LayerNorm, Norm, TransformerSpec, with_tying
+from unembed.model.spec import LayerNorm, Norm, TiedHead, TransformerSpec, UntiedHead, with_tying
 from unembed.model.transformer import Transformer
 
 # transformers' own limit for one file of a sharded checkpoint is 50 GB now and was 5 GB for long
@@ -107,6 +107,8 @@ def why_not(family: Family, spec: TransformerSpec) -> str | None:
     except (CheckpointError, SpecError, AttributeError, TypeError, KeyError) as error:
         # a writer may ask a spec for a part that another shape does not have
         return f"has no {error}" if isinstance(error, AttributeError) else str(error).removeprefix("export: ")[:80]
+    if not isinstance(spec.head, TiedHead | UntiedHead):
+        return f"has no head of type {spec.head.__struct_config__.tag}"
     return first_difference(with_tying(spec, False), back)
 
 

@@ -18,6 +18,7 @@ from unembed.model.spec import (
     DynamicScaling,
     Learned,
     Llama3Scaling,
+    PseudoInverseHead,
     Rotary,
     Spec,
     TransformerSpec,
@@ -106,6 +107,12 @@ def _rules(spec: TransformerSpec) -> Iterator[str]:
     dropout = spec.embedding.token_dropout
     if dropout is not None and not (dropout.mask_id < spec.embedding.vocab_size and 0 < dropout.trained_share < 1):
         yield "embedding.token_dropout needs a mask_id below vocab_size and a trained_share between 0 and 1"
+    rows, width = spec.embedding.vocab_size, spec.embedding.d_model
+    if isinstance(spec.head, PseudoInverseHead) and rows < width:
+        yield (
+            f"head is pseudo_inverse, whose table has orthonormal columns, but vocab_size is {rows} and d_model {width}; "
+            "so many columns cannot be orthonormal: it needs d_model at most vocab_size"
+        )
     for index, block in {id(b): (i, b) for i, b in reversed(list(enumerate(spec.blocks)))}.values():
         for problem in _block_rules(block):
             yield f"blocks.{index}.{problem}"

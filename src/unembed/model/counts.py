@@ -18,13 +18,16 @@ from unembed.model.spec import (
     GatedMlp,
     LayerNorm,
     Learned,
+    MappedHead,
     Norm,
     NoShortcut,
     Parallel,
     PlainMlp,
+    PseudoInverseHead,
     Serial,
     TransformerSpec,
     UntiedHead,
+    with_tying,
 )
 
 Part = Literal["token_table", "positions", "attention", "mlp", "norms", "head"]
@@ -39,7 +42,7 @@ class TensorInfo(NamedTuple):
     name: str
     shape: tuple[int, ...]
     part: Part
-    kind: Literal["table", "matrix", "bias", "gain"]
+    kind: Literal["table", "matrix", "map", "factor", "bias", "gain"]
 
     @property
     def n_numbers(self) -> int:
@@ -65,17 +68,17 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 def count(spec: TransformerSpec) -> Counts:
     """Counts the parameters of a spec, each once, in total and by part.
 
-    parameters_untied is the same model with a head of its own: V * d_model more when it is tied.
+    parameters_untied is the same model with a head of its own: V * d_model more when it is tied, without the matrix where
+    it is tied through one.
     """
     by_part: dict[str, int] = dict.fromkeys(PARTS, 0)
     for tensor in tensors(spec):
         by_part[tensor.part] += tensor.n_numbers
-    table = spec.embedding.vocab_size * spec.embedding.d_model
-    total = sum(by_part.values())
+    ends = [tensor.n_numbers for tensor in _head(with_tying(spec, False))]
     return Counts(
-        parameters=total,
-        parameters_untied=total + (table if spec.ties_embeddings else 0),
-        table_parameters=table,
+        parameters=sum(by_part.values()),
+        parameters_untied=sum(by_part.values()) - by_part["head"] + sum(ends),
+        table_parameters=spec.embedding.vocab_size * spec.embedding.d_model,
         tied=spec.ties_embeddings,
         by_part=by_part,
     )
@@ -153,6 +156,11 @@ def _head(spec: TransformerSpec) -> Iterator[TensorInfo]:
         yield from _norm("head.transform.norm.", head.transform.norm, d_model)
     if isinstance(head, UntiedHead):
         yield TensorInfo("head.table", (vocab_size, d_model), "head", "table")
+    if isinstance(head, MappedHead):
+        yield TensorInfo("head.map.weight", (d_model, d_model), "head", "map")
+    if isinstance(head, PseudoInverseHead):
+        yield TensorInfo("head.factor.log_diagonal", (d_model,), "head", "factor")
+        yield TensorInfo("head.factor.below", (d_model * (d_model - 1) // 2,), "head", "factor")
     if head.has_bias:
         yield TensorInfo("head.bias", (vocab_size,), "head", "bias")
 

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from unembed.errors import ShapeError
+from unembed.model.factor import Factor
 from unembed.model.norms import make_norm
 from unembed.model.positions.learned import learned_positions
 from unembed.model.positions.sinusoidal import sinusoids
@@ -38,13 +39,15 @@ class Embed(nn.Module):
         mask: Bool[Tensor, "batch pos"] | None,
         token_types: Int[Tensor, "batch pos"] | None,
         tap: Tap,
+        factor: Factor | None = None,
     ) -> Float[Tensor, "batch pos d_model"]:
-        """The first residual stream. Without `token_types` every token is of type 0.
+        """The first residual stream. Without `token_types` every token is of type 0; `factor` is a head's that has one.
 
         Raises: ShapeError when an id has no row.
         """
         table = tap("embed.table", self.table.view_as(self.table))
         vectors = _rows("ids", table, ids)
+        vectors = vectors if factor is None else factor.inverse(vectors)
         if self.spec.scale is not None:
             # Rounded to the table's type first, as Gemma's own code does: in bfloat16 sqrt(2048) is 45.25.
             vectors = vectors * torch.tensor(self.spec.scale, dtype=vectors.dtype, device=vectors.device)

@@ -1,7 +1,8 @@
 """The head: vectors become scores over the vocabulary. A tied head owns no table; it is handed the one that embeds.
 
 So tying cannot come apart by copying, casting or saving a module: there is one parameter, and two places that use it.
-The next file to read is transformer.py, which holds everything together.
+Two kinds of heads share the table through a matrix: `map` moves what is scored, `factor` moves it here and moves it back
+where tokens are embedded. The next file to read is factor.py.
 """
 
 import torch
@@ -9,10 +10,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unembed.model.factor import Factor
 from unembed.model.linear import Projection
 from unembed.model.mlp import activate
 from unembed.model.norms import make_norm
-from unembed.model.spec import HeadTransform, TiedHead, UntiedHead
+from unembed.model.spec import AnyHead, HeadTransform, MappedHead, PseudoInverseHead, UntiedHead
 from unembed.model.taps import Tap
 
 
@@ -32,18 +34,25 @@ class TransformModule(nn.Module):
 
 
 class Head(nn.Module):
-    """logits = softcap(scale * transform(x) W_U^T + bias), each part present only if the spec names it."""
+    """logits = softcap(scale * share(transform(x)) W_U^T + bias), each part present only if the spec names it.
 
-    def __init__(self, spec: TiedHead | UntiedHead, vocab_size: int, d_model: int) -> None:
+    share(x) is x for a tied and an untied head, map(x) for a mapped one, x T for a pseudo-inverse one.
+    """
+
+    def __init__(self, spec: AnyHead, vocab_size: int, d_model: int) -> None:
         super().__init__()
         self.spec = spec
         self.transform = None if spec.transform is None else TransformModule(spec.transform, d_model)
         self.table = nn.Parameter(torch.empty(vocab_size, d_model)) if isinstance(spec, UntiedHead) else None
+        self.map = Projection(d_model, d_model, has_bias=False) if isinstance(spec, MappedHead) else None
+        self.factor = Factor(d_model) if isinstance(spec, PseudoInverseHead) else None
         self.bias = nn.Parameter(torch.empty(vocab_size)) if spec.has_bias else None
 
     def features(self, normed: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """What the table is multiplied with: the final norm's output, transformed and scaled as the spec says."""
+        """What the table is multiplied with: the final norm's output, transformed, moved and scaled as the spec says."""
         x = normed if self.transform is None else self.transform(normed)
+        x = x if self.map is None else self.map(x)
+        x = x if self.factor is None else self.factor(x)
         return x if self.spec.scale is None else x * self.spec.scale
 
     def forward(

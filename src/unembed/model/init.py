@@ -7,9 +7,12 @@
     attn.{q,k,v}_proj, mlp.{gate,up}, head.transform
                               N(0, std)                 N(0, 1/sqrt(width read))  as gpt2
     attn.o_proj, mlp.down     N(0, std / sqrt(2 L))     N(0, 1/sqrt(width read) / sqrt(2 L))   0
+    head.map                  the identity
+    head.factor               0, so L and T are the identity
     every bias                0                         0                         0
     every gain                1 (0 where 1 + gain multiplies)
 
+A table that a pseudo-inverse head shares is drawn as above and then replaced by the nearest one with orthonormal columns.
 L is the number of layers. The 1/sqrt(2L) keeps the stream's variance from growing with depth, each layer adding twice.
 The next file to read is ../objectives/loss.py.
 """
@@ -22,7 +25,8 @@ import torch
 from torch import Tensor
 
 from unembed.model.counts import TensorInfo, tensors
-from unembed.model.spec import RmsNorm, Spec, TransformerSpec
+from unembed.model.factor import orthonormal
+from unembed.model.spec import PseudoInverseHead, RmsNorm, Spec, TransformerSpec
 from unembed.model.transformer import Transformer
 
 
@@ -46,11 +50,12 @@ Init = Gpt2Init | AndreaInit | ZeroOutInit
 
 
 class TensorInit(msgspec.Struct, frozen=True, kw_only=True):
-    """How one tensor starts: a constant, or normal with mean 0 and a standard deviation."""
+    """How one tensor starts: a constant, or normal with mean 0 and a standard deviation; `diagonal` is added on its diagonal."""
 
     info: TensorInfo
     std: float
     constant: float
+    diagonal: float = 0.0
 
 
 def init_table(spec: TransformerSpec, init: Init) -> list[TensorInit]:
@@ -89,12 +94,17 @@ def starting_values(spec: TransformerSpec, init: Init, *, seed: int) -> Iterator
             value.normal_(0.0, start.std, generator=generator)
         else:
             value.fill_(start.constant)
-        yield start.info.name, value
+        if start.diagonal:
+            value.diagonal().add_(start.diagonal)
+        is_orthonormal = start.info.name == "embed.table" and isinstance(spec.head, PseudoInverseHead)
+        yield start.info.name, orthonormal(value.double()) if is_orthonormal else value
 
 
 def _start_of(info: TensorInfo, spec: TransformerSpec, init: Init) -> TensorInit:
-    if info.kind in ("bias", "gain"):
+    if info.kind in ("bias", "gain", "factor"):
         return TensorInit(info=info, std=0.0, constant=_gain(info, spec) if info.kind == "gain" else 0.0)
+    if info.kind == "map":
+        return TensorInit(info=info, std=0.0, constant=0.0, diagonal=1.0)
     writes_stream = info.name.endswith(("attn.o_proj.weight", "mlp.down.weight"))
     depth = 1 / math.sqrt(2 * spec.n_layers) if writes_stream else 1.0
     match init:

@@ -211,8 +211,8 @@ class HeadTransform(Spec, frozen=True, kw_only=True):
     norm: Norm
 
 
-class TiedHead(Spec, tag="tied", frozen=True, kw_only=True):
-    """Scores by the very table that embeds: logits = scale * x E^T + bias, then cap * tanh(logits / cap)."""
+class HeadFields(Spec, frozen=True, kw_only=True):
+    """What every head has, however it comes to its table: logits = scale * x E^T + bias, then cap * tanh(logits / cap)."""
 
     transform: HeadTransform | None
     has_bias: bool
@@ -220,13 +220,34 @@ class TiedHead(Spec, tag="tied", frozen=True, kw_only=True):
     softcap: float | None
 
 
-class UntiedHead(Spec, tag="untied", frozen=True, kw_only=True):
-    """Scores by a table of its own, otherwise as TiedHead."""
+class TiedHead(HeadFields, tag="tied", frozen=True, kw_only=True):
+    """Scores by the very table that embeds."""
 
-    transform: HeadTransform | None
-    has_bias: bool
-    scale: float | None
-    softcap: float | None
+
+class UntiedHead(HeadFields, tag="untied", frozen=True, kw_only=True):
+    """Scores by a table of its own."""
+
+
+class MappedHead(HeadFields, tag="mapped", frozen=True, kw_only=True):
+    """Scores by the table that embeds, against x moved by a learned square map: x W^T for x, W [d_model, d_model]."""
+
+
+class PseudoInverseHead(HeadFields, tag="pseudo_inverse", frozen=True, kw_only=True):
+    """A table Z with orthonormal columns and one matrix T: rows of Z T^-1 embed, x T scores against Z.
+
+    T = L L^T, L lower triangular with a positive diagonal, so that (Z T)^T is always the pseudo-inverse of Z T^-1. It
+    needs at least as many rows as columns. Source: "Rethinking Weight Tying", arXiv:2602.04556 (model/factor.py says what
+    is ours in it).
+    """
+
+
+AnyHead = TiedHead | UntiedHead | MappedHead | PseudoInverseHead
+HEADS: dict[str, type[AnyHead]] = {
+    "tied": TiedHead,
+    "untied": UntiedHead,
+    "mapped": MappedHead,
+    "pseudo_inverse": PseudoInverseHead,
+}
 
 
 class TransformerSpec(Spec, frozen=True, kw_only=True):
@@ -236,7 +257,7 @@ class TransformerSpec(Spec, frozen=True, kw_only=True):
     embedding: Embedding
     blocks: tuple[Block, ...]
     final_norm: Norm | None
-    head: TiedHead | UntiedHead
+    head: AnyHead
 
     @property
     def n_layers(self) -> int:
@@ -245,8 +266,8 @@ class TransformerSpec(Spec, frozen=True, kw_only=True):
 
     @property
     def ties_embeddings(self) -> bool:
-        """True when the head scores with the table that embeds."""
-        return isinstance(self.head, TiedHead)
+        """True when the head scores with the table that embeds, be it through a map."""
+        return not isinstance(self.head, UntiedHead)
 
     @property
     def is_causal(self) -> bool:
@@ -255,6 +276,11 @@ class TransformerSpec(Spec, frozen=True, kw_only=True):
 
 
 def with_tying(spec: TransformerSpec, tied: bool) -> TransformerSpec:
-    """The same model with its head tied or untied; every other field is kept."""
+    """The same model with its head tied or untied; every other field is kept, and so is a map between table and head."""
+    return spec if spec.ties_embeddings == tied else with_head(spec, "tied" if tied else "untied")
+
+
+def with_head(spec: TransformerSpec, kind: str) -> TransformerSpec:
+    """The same model with a head of another kind, one of HEADS; every other field is kept."""
     fields = {name: getattr(spec.head, name) for name in spec.head.__struct_fields__}
-    return msgspec.structs.replace(spec, head=(TiedHead if tied else UntiedHead)(**fields))
+    return msgspec.structs.replace(spec, head=HEADS[kind](**fields))

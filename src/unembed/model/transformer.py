@@ -100,7 +100,7 @@ class Transformer(nn.Module):
         begin(tap, self.spec, attention)
         positions, n_tokens = self._positions(ids, mask, cache)
         keys = self._keys(len(ids), positions, mask, cache)
-        resid: Tensor = self.embed(ids, positions, mask, token_types, tap)
+        resid: Tensor = self.embed(ids, positions, mask, token_types, tap, self.head.factor)
         resid = F.dropout(resid, dropout) if dropout > 0 else resid
         views = [visibility(rule, keys, resid.dtype) for rule in self._rules]
         tables = [_tables(rule, positions, n_tokens, resid.dtype) for rule in self._rules]

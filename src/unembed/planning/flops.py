@@ -10,7 +10,7 @@ import msgspec
 
 from unembed.errors import SpecError
 from unembed.model.counts import count, tensors
-from unembed.model.spec import Bidirectional, Causal, TransformerSpec
+from unembed.model.spec import Bidirectional, Causal, PseudoInverseHead, TransformerSpec
 
 FLOPS_PARTS = ("attention_projections", "attention_scores", "attention_mixing", "mlp", "head")
 
@@ -59,7 +59,8 @@ def flops(spec: TransformerSpec, context_length: int | None = None) -> Flops:
 
     projections  2 * numbers in the matrices of q, k, v, o        mlp   2 * numbers in its matrices
     scores       2 * n_heads * d_head * keys seen, summed over layers   mixing   the same again
-    head         2 * vocab_size * d_model, and 2 * d_model^2 with a transform
+    head         2 * vocab_size * d_model, and 2 * d_model^2 each with a transform and with a map; 6 * d_model^2 with a
+                 pseudo-inverse: two products with the factor, and two triangular solves where the token is embedded
 
     `context_length` is that of the spec unless given; padding is not known here and counts as tokens.
     Raises: SpecError when the context length is not positive.
@@ -73,10 +74,12 @@ def flops(spec: TransformerSpec, context_length: int | None = None) -> Flops:
         raise SpecError(f"flops: context_length is {n}; it must be at least 1")
     parts: dict[str, float] = dict.fromkeys(FLOPS_PARTS, 0.0)
     for tensor in tensors(spec):
-        if tensor.kind == "matrix":
+        if tensor.kind in ("matrix", "map"):
             part = "attention_projections" if tensor.part == "attention" else tensor.part
             parts[part] += 2 * tensor.n_numbers
     parts["head"] += 2 * spec.embedding.vocab_size * spec.embedding.d_model
+    if isinstance(spec.head, PseudoInverseHead):
+        parts["head"] += 6 * spec.embedding.d_model**2
     for block in spec.blocks:
         attention = block.attention
         each = 2 * attention.n_heads * attention.d_head * keys_seen(attention.sees, n)

@@ -23,6 +23,7 @@ from unembed.checkpoints.run_folder import RunFolder
 from unembed.checkpoints.state import restore_model, restore_optimizer
 from unembed.corpora.windows import TokenSplit
 from unembed.errors import Interrupted, NotFiniteError, UsageError
+from unembed.model.factor import retract
 from unembed.model.transformer import Transformer
 from unembed.objectives import LossSum
 from unembed.optim.make import make_optimizer
@@ -148,6 +149,7 @@ class Trainer:
             if limit is not None:  # scales all gradients down together where their norm exceeds the limit
                 torch.nn.utils.clip_grads_with_norm_(self._parameters, limit, norm, foreach=True)
             self.optimizer.step()
+            retract(self.model)
         else:
             logger.warning("step %d: every label is ignored, so the step changes nothing", number)
         factor = 1.0 if limit is None else min(1.0, limit / (norm.item() + 1e-6))  # as clip_grads_with_norm_ has it
