@@ -30,6 +30,7 @@ from unembed.model.spec import (
     GatedMlp,
     HeadTransform,
     LayerNorm,
+    Learned,
     NoShortcut,
     Parallel,
     PlainMlp,
@@ -38,6 +39,7 @@ from unembed.model.spec import (
     Serial,
     Sinusoidal,
     TransformerSpec,
+    with_head,
 )
 from unembed.objectives import next_token_loss
 from unembed.planning.kept import Batch, kept_by_block, kept_by_embedding, kept_by_head
@@ -112,6 +114,11 @@ VARIANTS = {
         LLAMA,
         embedding=replace(LLAMA.embedding, norm=LAYER_NORM, position=Sinusoidal(theta=1e4), scale=3.0, n_token_types=2),
     ),
+    "mapped": with_head(LLAMA, "mapped"),
+    "pseudo_inverse": with_head(LLAMA, "pseudo_inverse"),
+    "pseudo_inverse_learned": with_head(
+        replace(LLAMA, embedding=replace(LLAMA.embedding, position=Learned(n_rows=64, offset=0))), "pseudo_inverse"
+    ),
     "mini-gpt": preset("mini-gpt").spec,
     "microgpt": preset("microgpt").spec,
     "esm2": first_blocks("esm2-8m"),
@@ -120,6 +127,11 @@ VARIANTS = {
     "pythia": first_blocks("pythia-70m"),
     "gemma-2": gemma2_spec(GemmaSize(99, 24, 2, 4, 2, 8, 40, 64, 64)),
     "gemma-3": gemma3_spec(GemmaSize(99, 24, 7, 4, 2, 8, 40, 64, 64), 5, 8.0),
+}
+VARIANTS |= {
+    f"{kind}_{name}": with_head(VARIANTS[name], kind)
+    for kind in ("mapped", "pseudo_inverse")
+    for name in ("head_transform", "head_cap_scale_bias", "no_final_norm_scale", "embedding_norm", "chemberta", "post_bare")
 }
 
 

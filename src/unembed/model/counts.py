@@ -27,7 +27,6 @@ from unembed.model.spec import (
     Serial,
     TransformerSpec,
     UntiedHead,
-    with_tying,
 )
 
 Part = Literal["token_table", "positions", "attention", "mlp", "norms", "head"]
@@ -72,13 +71,16 @@ def count(spec: TransformerSpec) -> Counts:
     it is tied through one.
     """
     by_part: dict[str, int] = dict.fromkeys(PARTS, 0)
+    between = 0
     for tensor in tensors(spec):
         by_part[tensor.part] += tensor.n_numbers
-    ends = [tensor.n_numbers for tensor in _head(with_tying(spec, False))]
+        between += tensor.n_numbers if tensor.kind in ("map", "factor") else 0
+    table = spec.embedding.vocab_size * spec.embedding.d_model
+    total = sum(by_part.values())
     return Counts(
-        parameters=sum(by_part.values()),
-        parameters_untied=sum(by_part.values()) - by_part["head"] + sum(ends),
-        table_parameters=spec.embedding.vocab_size * spec.embedding.d_model,
+        parameters=total,
+        parameters_untied=total + (table - between if spec.ties_embeddings else 0),
+        table_parameters=table,
         tied=spec.ties_embeddings,
         by_part=by_part,
     )

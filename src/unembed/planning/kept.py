@@ -16,12 +16,15 @@ from unembed.model.spec import (
     Attention,
     Bidirectional,
     Block,
+    Embedding,
     GatedMlp,
     LayerNorm,
     Learned,
+    MappedHead,
     Norm,
     Parallel,
     PlainMlp,
+    PseudoInverseHead,
     Rotary,
     TransformerSpec,
 )
@@ -58,6 +61,8 @@ def kept_by_embedding(spec: TransformerSpec, batch: Batch) -> int:
     if embedding.norm is not None:
         kept += _norm_input(embedding.norm, embedding.d_model, batch)
         kept += _norm_own(embedding.norm, embedding.d_model, 1, batch)
+    if isinstance(spec.head, PseudoInverseHead):
+        kept += _factor(embedding.d_model) + _solved(embedding, batch)
     for attention in {block.attention for block in spec.blocks}:
         if isinstance(attention.position, Rotary):
             kept += attention.position.n_rotated(attention.d_head) * batch.context_length * batch.number_bytes
@@ -97,7 +102,23 @@ def kept_by_head(spec: TransformerSpec, batch: Batch) -> int:
         norm = head.transform.norm
         kept += entering + _activation_input(head.transform.activation) * entering
         kept += _norm_input(norm, d_model, batch) + _norm_own(norm, d_model, 1, batch)
+    if isinstance(head, MappedHead):
+        kept += entering
+    if isinstance(head, PseudoInverseHead):  # what enters the two products with the factor, in float32
+        kept += _factor(d_model) + 2 * batch.n_tokens * d_model * FLOAT32
     return kept
+
+
+def _factor(d_model: int) -> int:
+    """The factor as it was put together: the matrix, its diagonal, and the places of what is below it."""
+    return d_model * d_model * FLOAT32 + d_model * FLOAT32 + d_model * (d_model - 1) * INT64
+
+
+def _solved(embedding: Embedding, batch: Batch) -> int:
+    """Both solutions, in float32; the second one is the stream itself where nothing is done to it before a norm keeps it."""
+    added = (embedding.scale, embedding.position, embedding.n_token_types, embedding.token_dropout)
+    is_stream = batch.number_bytes == FLOAT32 and all(one is None for one in added)
+    return (1 if is_stream else 2) * batch.n_tokens * embedding.d_model * FLOAT32
 
 
 def _attention(attention: Attention, batch: Batch) -> int:
