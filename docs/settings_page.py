@@ -35,6 +35,7 @@ def settings_page() -> str:
 
 def rows() -> Iterator[tuple[str, ...]]:
     """One line a setting, in the order of settings.py."""
+    from unembed.model.spec import HEADS
     from unembed.training.config import KINDS, LONGEST_CONTEXT, SHORT_NAMES, with_settings
     from unembed.training.ranges import BY_PATH
 
@@ -45,6 +46,8 @@ def rows() -> Iterator[tuple[str, ...]]:
             kind, rule, value = "true or false", "", "true"
         elif name in KINDS:
             kind, rule, value = "text", ", ".join(f"`{one}`" for one in KINDS[name]), KINDS[name][0]
+        elif name == "sharing":
+            kind, rule, value = "text", ", ".join(f"`{kind}`" for kind in HEADS), "tied"
         elif name == "context_length":
             kind, value = TYPES[int], str(config.model.context_length)
             rule = f"at least 1 and at most {LONGEST_CONTEXT:,}"
@@ -64,7 +67,11 @@ def rows() -> Iterator[tuple[str, ...]]:
             what,
         )
     for name, (recipe, what) in OF_RECIPES.items():
-        kind, rule, value = ("number", "above 0", "5") if name == "minutes" else ("text", "`en`, `es`, `ko`", "en")
+        kind, rule, value = {
+            "minutes": ("number", "above 0", "5"),
+            "vocabulary": ("text or whole number", "`characters`, or from 320 to 65,536", "characters"),
+            "language": ("text", "`en`, `es`, `ko`", "en"),
+        }[name]
         yield f"`{name}`", kind, rule, value, f"Recipe {recipe} alone. {what}"
 
 

@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("unembed.cli.verify", "Prove on your own model that its numbers are right."),
     "convert": ("unembed.cli.convert", "Write a model in another format, bit for bit."),
     "plan": ("unembed.cli.plan", "Say what training on other devices would take, before you rent them."),
+    "compare-sharing": ("unembed.cli.compare_sharing", "Share one small model's table in five ways, and compare."),
     "report": ("unembed.cli.report", "Write a run's report as one HTML file."),
     "completion": ("unembed.cli.completion", "Print what makes your shell complete unembed's commands."),
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-RECIPES = ("small", "nanogpt-cpu", "speedrun", "tour")
+RECIPES = ("small", "nanogpt-cpu", "speedrun", "tour", "shared-table")
 SETTINGS = (
     "seed",
     "batch_size",
@@ -29,6 +29,7 @@ SETTINGS = (
     "precision",
     "context_length",
     "tied",
+    "sharing",
     "tensorboard",
     "early_stop",
     "sample_every",

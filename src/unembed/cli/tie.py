@@ -12,11 +12,19 @@ from unembed.errors import InputError, UsageError
 @click.option("--repair", type=click.Choice(["tie", "untie"]), help="Write the model anew, tied or untied, at --out.")
 @click.option("--out", metavar="DIR", help="Where the repaired model is written; a new place.")
 @click.option("--keep", type=click.Choice(["embed", "head"]), help="Which table stays where the two differ.")
+@click.option("--likeness", is_flag=True, help="Also measure how alike the two tables are; the model is opened for it.")
 @click.option("--like", metavar="PRESET", help="The preset whose shape a microGPT .bin has; it holds none.")
 @format_option
 @quiet_option
 def command(
-    model: str, repair: str | None, out: str | None, keep: str | None, like: str | None, output_format: str, quiet: bool
+    model: str,
+    repair: str | None,
+    out: str | None,
+    keep: str | None,
+    likeness: bool,
+    like: str | None,
+    output_format: str,
+    quiet: bool,
 ) -> None:
     """Say whether MODEL is really tied: one table that embeds and scores, in the file, in memory and in an export.
 
@@ -28,10 +36,12 @@ def command(
     \b
         unembed tie runs/mine
         unembed tie exported --repair tie --out repaired
+        unembed tie runs/untied --likeness
     """
-    from unembed.checkpoints.load import find
+    from unembed.checkpoints.load import find, open_found
     from unembed.results import Result, Table
     from unembed.tying.doctor import examine_found
+    from unembed.tying.likeness import likeness as compare
 
     if repair is None and (out is not None or keep is not None):
         raise UsageError("--out and --keep belong to --repair; say --repair tie or --repair untie")
@@ -49,12 +59,13 @@ def command(
         found = find(done.converted.written)
     examined = examine_found(found)
     checks = examined.values["checks"]
+    alike = compare(open_found(found)).tables if likeness else {}
     if output_format == "json":
-        write_result(Result(name="tie", values={**examined.values, **more}), output_format)
+        write_result(Result(name="tie", values={**examined.values, **more}, tables=alike), output_format)
     else:
         columns = {field: [check[field] for check in checks] for field in ("name", "status", "detail")}
         values = {name: value for name, value in examined.values.items() if name != "checks"}
-        tables = {"checks": Table(columns=columns)}
+        tables = {"checks": Table(columns=columns), **alike}
         write_result(Result(name="tie", values={**values, **more}, tables=tables), output_format)
     if bad := [check["name"] for check in checks if check["status"] == "broken"]:
         raise InputError(f"{model}: {len(bad)} of {len(checks)} checks say broken: {', '.join(bad)}")

@@ -15,7 +15,7 @@ from unembed.cli.render import command_line, format_option, quiet_option, say, w
     default="small",
     show_default=True,
     shell_complete=complete_recipe,
-    help="What kind of run: small, nanogpt-cpu, speedrun or tour.",
+    help="What kind of run: small, nanogpt-cpu, speedrun, tour or shared-table.",
 )
 @click.option("--minutes", type=float, help="Time budget of the recipe small (default 5).")
 @click.option(

@@ -4,10 +4,10 @@ base.py says what a recipe gives; RECIPES is the visible list. start.py, the nex
 """
 
 from unembed.errors import UsageError, did_you_mean
-from unembed.recipes import nanogpt_cpu, small, speedrun, tour
+from unembed.recipes import nanogpt_cpu, shared_table, small, speedrun, tour
 from unembed.recipes.base import Recipe
 
-RECIPES: tuple[Recipe, ...] = (small.RECIPE, nanogpt_cpu.RECIPE, speedrun.RECIPE, tour.RECIPE)
+RECIPES: tuple[Recipe, ...] = (small.RECIPE, nanogpt_cpu.RECIPE, speedrun.RECIPE, tour.RECIPE, shared_table.RECIPE)
 
 
 def recipe(name: str) -> Recipe:

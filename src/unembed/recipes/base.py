@@ -71,7 +71,7 @@ class Survey:
             write_shards=write_shards,
             data={
                 "sources": [path.name for path in self.reader.files],
-                "files": [_identity(path) for path in self.reader.files],
+                "files": [identity(path) for path in self.reader.files],
                 "documents": report.n_documents,
                 "characters": report.n_characters,
                 "bytes": report.n_bytes,
@@ -82,7 +82,7 @@ class Survey:
         )
 
 
-def _identity(path: Path) -> dict[str, Any]:
+def identity(path: Path) -> dict[str, Any]:
     """What tells one file from every other of its name: its size and its sum."""
     with path.open("rb") as file:
         return {

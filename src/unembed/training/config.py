@@ -5,7 +5,7 @@ other path may be given in full (`training.clip_norm`). The next file to read is
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ import msgspec
 from unembed.errors import RunError, SpecError, UsageError, did_you_mean
 from unembed.model.check import check
 from unembed.model.init import Init
-from unembed.model.spec import Learned, TransformerSpec, with_tying
+from unembed.model.spec import HEADS, Learned, TransformerSpec, with_head, with_tying
 from unembed.optim.make import NAMES as OPTIMIZERS
 from unembed.optim.make import OptimizerConfig, optimizer_of
 from unembed.optim.schedules import NAMES as SCHEDULES
@@ -111,8 +111,8 @@ SHORT_NAMES: dict[str, str] = {
     "tying.gradient_every": "training.tying.gradient_every",
     "tying.lookup_gradient_scale": "training.tying.lookup_gradient_scale",
 }
-# These two change several fields of the model at once, and the next two are names for a group of numbers.
-MODEL_SETTINGS = ("context_length", "tied")
+# These three change several fields of the model at once, and the next two are names for a group of numbers.
+MODEL_SETTINGS = ("context_length", "tied", "sharing")
 KINDS: dict[str, tuple[str, ...]] = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES}
 
 
@@ -130,6 +130,8 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
             plain["training"][name] = _of_kind(config, plain["training"], name, value, settings.get("steps"))
         elif name == "tied":
             model = with_tying(model, _of_type(name, value, bool))
+        elif name == "sharing":
+            model = with_head(model, _one_of(name, value, HEADS))
         elif name == "context_length":
             length = _of_type(name, value, int)
             if not 1 <= length <= LONGEST_CONTEXT:
@@ -144,6 +146,11 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
             schedule["peak"] = rate
         else:
             _put(plain, name, value)
+    if "tied" in settings and settings["tied"] != model.ties_embeddings:
+        raise UsageError(
+            f"setting tied is {str(settings['tied']).lower()} and sharing {settings['sharing']!r}, which contradict each "
+            "other; give one of them"
+        )
     plain["model"] = msgspec.to_builtins(model)
     try:
         return check_config(msgspec.convert(plain, RunConfig))
@@ -244,3 +251,9 @@ def _of_type(name: str, value: Any, kind: type) -> Any:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise UsageError(f"setting {name} is {value!r}; it must be {_KINDS[kind]}") from error
+
+
+def _one_of(name: str, value: Any, choices: Iterable[str]) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise UsageError(f"setting {name} is {repr(value)[:60]}; it must be one of {', '.join(choices)}")
+    return value

@@ -13,6 +13,7 @@ WHAT: dict[str, str] = {
     "dropout": "Share of the numbers that training sets to zero at each dropout.",
     "context_length": "Tokens of a window: what the model can look back on.",
     "tied": "Whether one table embeds the tokens and scores them; `false` gives the head a table of its own.",
+    "sharing": "How table and head go together: `tied`, `untied`, `mapped` (through a learned square map) or `pseudo_inverse`.",
     "eval_every": "Steps between two evaluations on the held-out part; the last step is always evaluated.",
     "checkpoint_every": "Steps between two checkpoints; the last step is always saved.",
     "early_stop": "End after so many evaluations in a row without a better validation loss.",
@@ -50,6 +51,7 @@ READING: dict[str, str] = {
 # Settings that one recipe alone has.
 OF_RECIPES: dict[str, tuple[str, str]] = {
     "minutes": ("small", "Time budget on two CPU cores, from which model and steps are chosen (also `--minutes`)."),
+    "vocabulary": ("shared-table", "`characters`, or a number of byte-level BPE entries, learnt from the text."),
     "language": ("tour", "The language of the grammar: en, es or ko (also `--lang`)."),
 }
 # Settings that a run has only with a certain optimizer or schedule.

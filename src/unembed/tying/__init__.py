@@ -2,6 +2,7 @@
 
     unembed.tying.examine(model)             doctor.py: is it tied, in its file, in memory, in the optimizer?
     unembed.tying.split_gradient(model, ...) gradients.py: what looking up and scoring teach the table
+    unembed.tying.likeness(model)            likeness.py: how alike the two tables of an untied model are
 
 Names are imported when they are first used; each is one line of HOME: the name, and the module that holds it.
 """
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unembed.tying.doctor import examine
     from unembed.tying.gradients import split_gradient
+    from unembed.tying.likeness import likeness
 
 HOME: dict[str, str] = {
     "examine": "unembed.tying.doctor",
     "split_gradient": "unembed.tying.gradients",
+    "likeness": "unembed.tying.likeness",
 }
-__all__ = ["examine", "split_gradient"]
+__all__ = ["examine", "likeness", "split_gradient"]
 
 
 def __getattr__(name: str) -> Any:

@@ -121,6 +121,8 @@ def _kind(pair: Pair, relation: Relation | None) -> str:
     if pair.computed is not None:
         follows = "computed" if pair.computed.learns or not pair.embed.tensor.requires_grad else "computed_detached"
         return follows if pair.computed.moves else "computed_apart"
+    if isinstance(pair.root, Transformer) and relation.kind == "same_parameter":
+        return verdict.shared_kind(pair.root.spec, relation.kind)
     return relation.kind
 
 

@@ -8,18 +8,20 @@ doctor.py. The next file to read is ../checkpoints/convert.py.
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from unembed.checkpoints.convert import Converted, free_place, write_model
-from unembed.checkpoints.load import TOKENIZER, Found, model_from_tensors
+from unembed.checkpoints.load import TOKENIZER, Found, model_from_tensors, open_found
 from unembed.checkpoints.tie import TieDecision
 from unembed.checkpoints.translate import Described, Named, account, assemble
 from unembed.errors import CheckpointError, UsageError
 from unembed.model.check import check
-from unembed.model.spec import with_tying
+from unembed.model.spec import MappedHead, PseudoInverseHead, with_tying
 from unembed.model.transformer import Transformer
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers import foreign
+from unembed.tying.effective import effective_tables
 from unembed.tying.file_evidence import FileTables, held, read_tables
 from unembed.tying.relation import compare
 
@@ -51,8 +53,11 @@ def repair(found: Found, to: str, out: str | Path, *, keep: str | None = None) -
         )
     if keep is not None and to == "untie":
         raise UsageError("tie: --keep says which table stays when one is dropped; --repair untie drops none")
-    weights, told = _tied(tables, keep) if to == "tie" else _untied(tables)
-    model = _build(found, tables, weights, is_tied=to == "tie")
+    if to == "untie" and isinstance(tables.untied.head, MappedHead | PseudoInverseHead):
+        model, told = _apart(found)
+    else:
+        weights, told = _tied(tables, keep) if to == "tie" else _untied(tables)
+        model = _build(found, tables, weights, is_tied=to == "tie")
     is_folder = tables.format in _FOLDERS
     prefers = None if found.source is None else found.source.family.name
     written = write_model(model, place, to="hf" if is_folder else "native", source=str(found.path), prefers=prefers)
@@ -106,6 +111,20 @@ def _untied(tables: FileTables) -> tuple[dict[str, Tensor], str]:
     if holds.kind in ("equal_twice", "one_storage"):
         return both | {tables.head: both[tables.head].clone()}, f"{tables.head} begins as a copy of {tables.embed}"
     return both, "both tables were kept, and the config says so now"
+
+
+def _apart(found: Found) -> tuple[Transformer, str]:
+    """Two plain tables for one and a matrix: each is the product that acted in its place, so the function stays what it was."""
+    model = open_found(found, dtype="file")
+    embeds, scores = effective_tables(model)
+    spec = check(with_tying(model.spec, False))
+    with torch.device("meta"):
+        made = Transformer(spec)
+    own = {"embed.table": embeds, "head.table": scores}
+    made.load_state_dict({name: own.get(name, one) for name, one in [*model.state_dict().items(), *own.items()]
+                          if not name.startswith(("head.map.", "head.factor."))}, assign=True)
+    made.tokenizer = model.tokenizer
+    return made, "each table is now the product that acted in its place, and the matrix between them is gone"
 
 
 class _Replaced(Named):

@@ -7,6 +7,7 @@ relation.py and file_evidence.py. The next file to read is doctor.py.
 
 from collections.abc import Mapping, Sequence
 
+from unembed.model.spec import MappedHead, PseudoInverseHead, TransformerSpec
 from unembed.tying.evidence import Check, Meaning
 from unembed.tying.file_evidence import FileTables, Held
 from unembed.tying.quantised import is_quantised
@@ -15,6 +16,9 @@ from unembed.tying.tables import Pair
 
 SENTENCES: Mapping[str, str] = {
     "same_parameter": "Tied: one parameter, {a}, embeds and scores",
+    "through_map": "Shared through a map: {a} embeds, and scores what head.map, a learned square matrix, makes of the stream",
+    "through_inverse": "Shared by pseudo-inverse: rows of {a} embed through the inverse of T, and score what T makes of the "
+    "stream, T made of head.factor",
     "two_parameters": "Tied in memory alone: {a} and {b} are two parameters over one storage, so each learns from its own "
     "use and the numbers are stepped twice",
     "view": "Tied: {b} is a view of {a}",
@@ -107,8 +111,20 @@ def of_file(tables: FileTables, found: Held, checks: Sequence[Check]) -> str:
 
 def kind_of_file(tables: FileTables, found: Held) -> str:
     """What the file holds, in the light of what it says."""
+    if found.kind == "one_table":
+        return shared_kind(tables.untied, found.kind)
     is_copy = found.kind in ("one_storage", "equal_twice") and not tables.means_tied
     return f"{found.kind}_untied" if is_copy else found.kind
+
+
+def shared_kind(spec: TransformerSpec, plain: str) -> str:
+    """The kind of one table, which a map may stand beside: `plain` where none does."""
+    match spec.head:
+        case MappedHead():
+            return "through_map"
+        case PseudoInverseHead():
+            return "through_inverse"
+    return plain
 
 
 def repair_of(kind: str, a: str, b: str) -> str | None:

@@ -2,14 +2,21 @@
 
 import torch
 
+from unembed.model.transformer import Transformer
+from unembed.tying.effective import effective_tables
 from unembed.verify.claim import Claim, Subject, failed, judged
 
 NAME = "tie"
+# What rounding leaves of orthonormal columns, through a T and its inverse: numbers of 1e-7 and 1e-16, times their spread.
+PSEUDO_INVERSE = {torch.float32: 1e-3, torch.float64: 1e-9}
 
 
 @torch.no_grad()
 def claim(subject: Subject) -> Claim:
-    """Nudges one entry of the table that embeds and looks whether the head's scores move; then counts tables in the file."""
+    """Nudges one entry of the table that embeds and looks whether the head's scores move; then counts tables in the file.
+
+    A pseudo-inverse head promises more than a shared table: that its columns are orthonormal, which is looked at as well.
+    """
     model, says = subject.model, subject.model.spec.ties_embeddings
     has_own = model.head.table is not None
     if says == has_own:
@@ -39,8 +46,19 @@ def claim(subject: Subject) -> Claim:
             return failed(
                 NAME, f"the model is {_word(says)}, but its file holds {'two tables' if says else 'one table'}"
             )
-    detail = f"{_word(says)}: one entry written into the table {'moves' if says else 'leaves'} the head"
-    return judged(NAME, 0.0, 0.0, detail if model.load_report is None else f"{detail}; {model.load_report.tie_reason}")
+    worst, tolerance = 0.0, 0.0
+    if model.head.factor is not None:
+        worst, tolerance = _apart_from_inverse(model), PSEUDO_INVERSE[torch.promote_types(table.dtype, torch.float32)]
+    told = {"mapped": "shared through a map", "pseudo_inverse": f"shared by pseudo-inverse, off by {worst:.1g}"}
+    word = told.get(str(model.spec.head.__struct_config__.tag), _word(says))
+    detail = f"{word}: one entry written into the table {'moves' if says else 'leaves'} the head"
+    return judged(NAME, worst, tolerance, detail if model.load_report is None else f"{detail}; {model.load_report.tie_reason}")
+
+
+def _apart_from_inverse(model: Transformer) -> float:
+    """The largest entry of (Z T)^T Z T^-1 - 1: zero where what scores is the pseudo-inverse of what embeds."""
+    embeds, scores = (one.double() for one in effective_tables(model))
+    return float((scores.T @ embeds - torch.eye(embeds.shape[1], dtype=torch.float64, device=embeds.device)).abs().max())
 
 
 def _word(tied: bool) -> str:
