@@ -34,7 +34,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "mapped": {"sharing": "mapped"},
     "pseudo_inverse": {"sharing": "pseudo_inverse"},
 }
-RATES = (1e-3, 3e-3, 1e-2)
+RATES = (3e-3, 1e-2, 3e-2)
 CHOICE_SEED = 0
 SEEDS = (1, 2, 3)
 DESCRIPTION, PAGE = "comparison.json", "comparison.md"

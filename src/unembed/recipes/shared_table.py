@@ -53,7 +53,7 @@ def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) 
             batch_size=12,
             accumulate=1,
             optimizer=AdamWConfig(beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.1),
-            schedule=Cosine(peak=3e-3, floor=3e-4, warmup_steps=50),
+            schedule=Cosine(peak=1e-2, floor=1e-3, warmup_steps=50),
             clip_norm=1.0,
             dropout=0.0,
             log_every=10,
