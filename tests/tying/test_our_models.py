@@ -17,7 +17,19 @@ from small import small_model
 TIED = "Tied: one parameter, embed.table, embeds and scores"
 TWO = "Not tied: embed.table and head.table are two matrices"
 COPY = "Not tied: head.table is an equal copy of embed.table and will drift apart from it with the first training step"
+MAP = "Shared through a map: embed.table embeds, and scores what head.map, a learned square matrix, makes of the stream"
+INVERSE = (
+    "Shared by pseudo-inverse: rows of embed.table embed through the inverse of T, and score what T makes of the stream, "
+    "T made of head.factor"
+)
 UNTIED = changed(base(), head__type="untied")
+MAPPED, INVERTED = (changed(base(), head__type=kind) for kind in ("mapped", "pseudo_inverse"))
+
+
+def mapped_and_copied():
+    model = small_model(MAPPED)
+    model.head.table = nn.Parameter(model.embed.table.detach().clone())
+    return model
 
 
 def shared_by_hand():
@@ -50,6 +62,11 @@ CASES = {
     "untied, an equal copy": (copied, False, COPY),
     "the spec says untied": (shared_by_hand, True, f"{TIED}, although the spec says untied"),
     "the spec says tied": (head_added, False, f"{COPY}, although the spec says tied"),
+    "through a map": (lambda: small_model(MAPPED), True, MAP),
+    "through a map, copied deeply": (lambda: copy.deepcopy(small_model(MAPPED)), True, MAP),
+    "through a map, the head given a copy": (mapped_and_copied, False, f"{COPY}, although the spec says tied"),
+    "by pseudo-inverse": (lambda: small_model(INVERTED), True, INVERSE),
+    "by pseudo-inverse, cast": (lambda: small_model(INVERTED).to(torch.bfloat16).double(), True, INVERSE),
     "copied deeply": (lambda: copy.deepcopy(small_model()), True, TIED),
     "cast there and back": (lambda: small_model().to(torch.bfloat16).float(), True, TIED),
     "through a state dictionary": (reloaded, True, TIED),

@@ -10,6 +10,7 @@ import unembed
 from oracles import nudge
 from oracles.specs import base, changed
 from parity.tiny import model_of
+from small import small_model
 from tying.folders import EMBED, GPT2, HEAD, LLAMA, broken, folder, llama, other, run_of, weights_of
 from unembed.checkpoints import gguf_export
 from unembed.checkpoints.load import find
@@ -140,3 +141,30 @@ def test_what_needs_no_repair_or_cannot_be_repaired_is_refused(tmp_path):
     folder(longer, tied=True, flag=True, head=lambda t: torch.cat([t, t[:3]]))
     with pytest.raises(CheckpointError, match="one table cannot be both"):
         repair(find(longer), "tie", tmp_path / "out", keep="head")
+
+
+@pytest.mark.parametrize("kind", ["mapped", "pseudo_inverse"])
+def test_untying_through_a_map_multiplies_it_out(kind, tmp_path):
+    """Two plain tables act as one and a matrix did: every logit stays, to the rounding of float32."""
+    model = small_model(changed(base(), head__type=kind), dtype=torch.float32)
+    weights = {name: one.detach() for name, one in model.named_parameters()}
+    run_of(tmp_path / "run", changed(base(), head__type=kind), weights)
+    done = repair(find(tmp_path / "run"), "untie", tmp_path / "out")
+    assert done.told == "each table is now the product that acted in its place, and the matrix between them is gone"
+    back = unembed.load(tmp_path / "out")
+    assert back.spec.head.__struct_config__.tag == "untied"
+    assert [name for name in back.state_dict() if name.startswith("head.")] == ["head.table"]
+    assert torch.allclose(logits(back), logits(model), rtol=1e-4, atol=1e-5)
+    assert nudge.moves(back, back.embed.table) is False
+    with pytest.raises(UsageError, match="is tied already"):
+        repair(find(tmp_path / "run"), "tie", tmp_path / "again")
+
+
+@pytest.mark.parametrize("kind", ["mapped", "pseudo_inverse"])
+def test_the_file_of_a_run_is_called_what_it_is(kind, tmp_path):
+    model = small_model(changed(base(), head__type=kind), dtype=torch.float32)
+    run_of(tmp_path / "run", changed(base(), head__type=kind), dict(model.state_dict()))
+    found = unembed.tying.examine(tmp_path / "run").values
+    assert (found["tied"], found["kind"]) == (True, "through_map" if kind == "mapped" else "through_inverse")
+    assert found["verdict"].startswith("Shared through a map" if kind == "mapped" else "Shared by pseudo-inverse")
+    assert all(check["status"] != "broken" for check in found["checks"]), found["checks"]

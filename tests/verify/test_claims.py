@@ -19,6 +19,7 @@ from unembed.checkpoints.translate import translate
 from unembed.corpora.shards import ShardWriter, TokenShards
 from unembed.errors import CheckpointError, UsageError
 from unembed.model import kv_cache, masks, transformer
+from unembed.model.factor import retract
 from unembed.tokenizers.characters import CharacterTokenizer
 from unembed.verify import (
     CLAIMS,
@@ -131,6 +132,26 @@ def test_tie_fails_for_a_model_that_lies(kind):
         head.forward = lambda normed, given, tap: inner(normed, given, tap) + (given - own).sum() * 0 + given[0, 0]
     found = tie.claim(one)
     assert found.status == "failed", found
+
+
+@pytest.mark.parametrize(("kind", "told"), [("mapped", "shared through a map"), ("pseudo_inverse", "pseudo-inverse, off")])
+def test_both_other_ways_to_share_are_proved(kind, told):
+    one = subject(changed(base(), head__type=kind))
+    retract(one.model)
+    claims = {claim.name: claim for claim in verify(one)}
+    assert {name for name, claim in claims.items() if claim.status == "failed"} == set()
+    assert claims["tie"].status == claims["gradient split"].status == claims[cache.NAME].status == "proved"
+    assert told in claims["tie"].detail
+
+
+def test_tie_fails_for_a_pseudo_inverse_whose_columns_have_drifted():
+    one = subject(changed(base(), head__type="pseudo_inverse"))
+    retract(one.model)
+    with torch.no_grad():
+        one.model.embed.table[3, 2] += 0.01
+    found = tie.claim(one)
+    assert found.status == "failed"
+    assert found.worst > found.tolerance > 0
 
 
 def test_tie_fails_for_a_run_whose_file_holds_a_second_table(run):

@@ -22,7 +22,7 @@ from unembed.recipes.shared_table import CHARACTERS, RECIPE, check_vocabulary
 from unembed.recipes.start import train
 from unembed.recipes.threads import Threads
 from unembed.results import Picture, Result, Table
-from unembed.tying.likeness import MEASURES, likeness
+from unembed.tying.alike import MEASURES, likeness
 from unembed.visible import counted
 
 # The factor of the scaled lookup gradient: large enough to show, and no more is known of the best one.
@@ -69,7 +69,7 @@ def compare_sharing(
     Table `comparison`, a row for each way: `learning_rate`, `rate_at_edge` (the best rate is the lowest or highest that was
     tried, so a better one may lie beyond), the held-out loss in nats per token: `mean`, `deviation` (of the seeds, n - 1),
     `lowest`, `highest`, `minus_tied` (mean over seeds of the difference to the tied run of the same seed) and
-    `minus_tied_deviation`; `parameters`; and for ways with two matrices, how alike they ended (likeness.py; means over
+    `minus_tied_deviation`; `parameters`; and for ways with two matrices, how alike they ended (alike.py; means over
     seeds). Table `runs`: every run. Raises: RunError where `out` holds another comparison; as `train` does.
     """
     check_vocabulary(vocabulary)

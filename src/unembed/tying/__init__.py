@@ -2,7 +2,7 @@
 
     unembed.tying.examine(model)             doctor.py: is it tied, in its file, in memory, in the optimizer?
     unembed.tying.split_gradient(model, ...) gradients.py: what looking up and scoring teach the table
-    unembed.tying.likeness(model)            likeness.py: how alike the two tables of an untied model are
+    unembed.tying.likeness(model)            alike.py: how alike the two tables of an untied model are
 
 Names are imported when they are first used; each is one line of HOME: the name, and the module that holds it.
 """
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unembed.tying.doctor import examine
     from unembed.tying.gradients import split_gradient
-    from unembed.tying.likeness import likeness
+    from unembed.tying.alike import likeness
 
 HOME: dict[str, str] = {
     "examine": "unembed.tying.doctor",
     "split_gradient": "unembed.tying.gradients",
-    "likeness": "unembed.tying.likeness",
+    "likeness": "unembed.tying.alike",
 }
 __all__ = ["examine", "likeness", "split_gradient"]
 

@@ -2,7 +2,7 @@
 
 In a tied model both are the table, in an untied one two parameters. With a map between table and stream neither use is the
 table itself, and what acts is the product. Row scales of the spec and a masked model's transform stand apart from both. The
-next file to read is likeness.py, which compares the two.
+next file to read is alike.py, which compares the two.
 """
 
 from typing import NamedTuple
