@@ -206,7 +206,9 @@ def test_resizing_keeps_old_rows_and_what_the_head_promises(kind):
     assert torch.allclose(larger(IDS)[..., :13], model(IDS), rtol=1e-12, atol=1e-12)
     if kind == "pseudo_inverse":
         assert apart(larger) < 1e-12
-        with pytest.raises(UsageError, match="vocab_size is 12, and the table has 13 rows whose columns are orthonormal"):
+        with pytest.raises(
+            UsageError, match="vocab_size is 12, and the table has 13 rows whose columns are orthonormal"
+        ):
             resize_vocabulary(model, 12)
     else:
         assert resize_vocabulary(model, 12).embed.table.shape == (12, 12)

@@ -88,9 +88,7 @@ MUTATIONS: dict[str, Mutation] = {
     "embeds_by_the_matrix": Mutation(
         "rows are multiplied by T where T's inverse belongs", "pseudo_inverse_head", None, by.embeds_by_the_matrix
     ),
-    "half_solved": Mutation(
-        "one of the two triangular systems is solved", "pseudo_inverse_head", None, by.half_solved
-    ),
+    "half_solved": Mutation("one of the two triangular systems is solved", "pseudo_inverse_head", None, by.half_solved),
     "factor_exchanged": Mutation("x L^T L instead of x L L^T", "pseudo_inverse_head", None, by.factor_exchanged),
     "diagonal_not_positive": Mutation(
         "the diagonal itself instead of its exponential", "pseudo_inverse_head", None, by.diagonal_as_it_is

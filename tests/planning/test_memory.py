@@ -131,7 +131,14 @@ VARIANTS = {
 VARIANTS |= {
     f"{kind}_{name}": with_head(VARIANTS[name], kind)
     for kind in ("mapped", "pseudo_inverse")
-    for name in ("head_transform", "head_cap_scale_bias", "no_final_norm_scale", "embedding_norm", "chemberta", "post_bare")
+    for name in (
+        "head_transform",
+        "head_cap_scale_bias",
+        "no_final_norm_scale",
+        "embedding_norm",
+        "chemberta",
+        "post_bare",
+    )
 }
 
 

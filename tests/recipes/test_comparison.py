@@ -23,7 +23,9 @@ N_RUNS = len(WAYS) * (len(RATES) + len(SEEDS))
 @pytest.fixture
 def text(tmp_path):
     path = tmp_path / "text.txt"
-    path.write_text("".join(f"{number}: {LINE}" for number in range(60)) + "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    path.write_text(
+        "".join(f"{number}: {LINE}" for number in range(60)) + "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    )
     return path
 
 
@@ -45,7 +47,7 @@ class Fake:
 def faked(monkeypatch, loss):
     fake = Fake(loss)
     monkeypatch.setattr(comparison, "train", fake)
-    monkeypatch.setattr(comparison, "_likeness", lambda paths, way: {name: 0.5 for name in NAMES})
+    monkeypatch.setattr(comparison, "_likeness", lambda paths, way: dict.fromkeys(NAMES, 0.5))
     return fake
 
 
@@ -54,7 +56,9 @@ NAMES = [f"{measure}{end}" for measure in comparison.MEASURES for end in ("", "_
 
 def test_the_rate_is_chosen_on_a_seed_that_is_not_reported(text, tmp_path, monkeypatch):
     """Seed 0 likes the middle rate; the others would like another, and are not asked."""
-    fake = faked(monkeypatch, lambda way, rate, seed: 2.0 + abs(rate - RATES[1] if seed == 0 else rate - RATES[2]) + seed)
+    fake = faked(
+        monkeypatch, lambda way, rate, seed: 2.0 + abs(rate - RATES[1] if seed == 0 else rate - RATES[2]) + seed
+    )
     table = compare_sharing([text], out=tmp_path / "out").tables["comparison"]
     assert set(table["learning_rate"]) == {RATES[1]}
     assert not table["rate_at_edge"].any()
@@ -84,7 +88,9 @@ def test_differences_are_taken_seed_by_seed(text, tmp_path, monkeypatch):
 
 def test_a_rate_that_diverges_is_never_the_best_and_a_way_without_any_is_told(text, tmp_path, monkeypatch):
     def loss(way, rate, seed):
-        return None if (way, rate) == ("tied", RATES[0]) or way == "mapped" or (way, seed) == ("untied", 2) else 1.0 + rate
+        return (
+            None if (way, rate) == ("tied", RATES[0]) or way == "mapped" or (way, seed) == ("untied", 2) else 1.0 + rate
+        )
 
     faked(monkeypatch, loss)
     result = compare_sharing([text], out=tmp_path / "out")
@@ -121,7 +127,9 @@ def test_what_is_compared_cannot_be_set(name, text, tmp_path):
 
 @pytest.mark.parametrize("wanted", ["letters", 3, True, 70_000])
 def test_vocabularies_that_cannot_be(wanted, text, tmp_path):
-    with pytest.raises(UsageError, match=r"setting vocabulary is .*; it must be 'characters', or a whole number of BPE"):
+    with pytest.raises(
+        UsageError, match=r"setting vocabulary is .*; it must be 'characters', or a whole number of BPE"
+    ):
         compare_sharing([text], out=tmp_path / "out", vocabulary=wanted)
 
 
@@ -133,7 +141,11 @@ def test_the_recipe_makes_either_vocabulary(text):
     assert 256 < merged.tokenizer.vocab_size <= 330  # a small text has fewer pairs to merge
     for one in (letters, merged):
         assert one.config.model.embedding.vocab_size == one.tokenizer.vocab_size
-        assert (one.config.model.embedding.d_model, one.config.model.n_layers, one.config.training.steps) == (64, 4, 500)
+        assert (one.config.model.embedding.d_model, one.config.model.n_layers, one.config.training.steps) == (
+            64,
+            4,
+            500,
+        )
 
 
 @pytest.mark.slow  # thirty runs

@@ -12,8 +12,8 @@ from commands import run
 from oracles.specs import base, changed
 from small import small_model
 from unembed.errors import InputError
-from unembed.tying.effective import effective_tables
 from unembed.tying.alike import MEASURES, likeness, measures
+from unembed.tying.effective import effective_tables
 
 UNTIED = changed(base(), head__type="untied", embedding__vocab_size=400)
 RNG = np.random.default_rng(5)
@@ -115,7 +115,9 @@ def test_with_a_map_the_products_are_compared(kind):
             return lambda name, value: value
 
     model(ids, tap=Tap())
-    assert torch.allclose(seen["embed"][0], embeds, rtol=1e-11, atol=1e-13)  # base() scales nothing and adds no positions
+    assert torch.allclose(
+        seen["embed"][0], embeds, rtol=1e-11, atol=1e-13
+    )  # base() scales nothing and adds no positions
     assert torch.allclose(seen["final_norm"] @ scores.T, seen["logits"], rtol=1e-11, atol=1e-12)
 
 

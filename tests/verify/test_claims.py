@@ -134,7 +134,9 @@ def test_tie_fails_for_a_model_that_lies(kind):
     assert found.status == "failed", found
 
 
-@pytest.mark.parametrize(("kind", "told"), [("mapped", "shared through a map"), ("pseudo_inverse", "pseudo-inverse, off")])
+@pytest.mark.parametrize(
+    ("kind", "told"), [("mapped", "shared through a map"), ("pseudo_inverse", "pseudo-inverse, off")]
+)
 def test_both_other_ways_to_share_are_proved(kind, told):
     one = subject(changed(base(), head__type=kind))
     retract(one.model)

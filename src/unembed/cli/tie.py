@@ -40,8 +40,8 @@ def command(
     """
     from unembed.checkpoints.load import find, open_found
     from unembed.results import Result, Table
-    from unembed.tying.doctor import examine_found
     from unembed.tying.alike import likeness as compare
+    from unembed.tying.doctor import examine_found
 
     if repair is None and (out is not None or keep is not None):
         raise UsageError("--out and --keep belong to --repair; say --repair tie or --repair untie")

@@ -30,7 +30,7 @@ class Factor(nn.Module):
         self.below = nn.Parameter(torch.empty(d_model * (d_model - 1) // 2))
 
     def lower(self) -> Float[Tensor, "d_model d_model"]:
-        """L, in float32 at least: half precision has no triangular solver, and the diagonal is what everything is divided by."""
+        """L, in float32 at least: half precision has no triangular solver, and everything is divided by the diagonal."""
         wide = torch.promote_types(self.below.dtype, torch.float32)
         rows, columns = torch.tril_indices(len(self.log_diagonal), len(self.log_diagonal), -1, device=self.below.device)
         diagonal = torch.diag(self.log_diagonal.to(wide).exp())
@@ -39,13 +39,14 @@ class Factor(nn.Module):
     def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """x T = (x L) L^T: what is scored against the table."""
         lower = self.lower()
-        return (x.to(lower.dtype) @ lower @ lower.T).to(x.dtype)
+        moved: Tensor = x.to(lower.dtype) @ lower @ lower.T
+        return moved.to(x.dtype)
 
     def inverse(self, rows: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """z T^-1 = (z L^-T) L^-1, by two triangular solves: what of a table's row enters the stream."""
         lower, z = self.lower(), rows.flatten(0, -2)
         half = torch.linalg.solve_triangular(lower.T, z.to(lower.dtype), upper=True, left=False)
-        whole = torch.linalg.solve_triangular(lower, half, upper=False, left=False)
+        whole: Tensor = torch.linalg.solve_triangular(lower, half, upper=False, left=False)
         return whole.to(rows.dtype).view_as(rows)
 
 
@@ -68,6 +69,6 @@ def orthonormal(table: Float[Tensor, "vocab d_model"]) -> Float[Tensor, "vocab d
     """
     wide = table.double()
     values, vectors = torch.linalg.eigh(wide.T @ wide)
-    near = wide @ (vectors * values.rsqrt()) @ vectors.T
+    near: Tensor = wide @ (vectors * values.rsqrt()) @ vectors.T
     # the Gram matrix squares the table's condition; one step of Newton and Schulz squares the error that this leaves
     return (1.5 * near - 0.5 * near @ (near.T @ near)).to(table.dtype)

@@ -50,7 +50,7 @@ Init = Gpt2Init | AndreaInit | ZeroOutInit
 
 
 class TensorInit(msgspec.Struct, frozen=True, kw_only=True):
-    """How one tensor starts: a constant, or normal with mean 0 and a standard deviation; `diagonal` is added on its diagonal."""
+    """How one tensor starts: a constant, or normal with mean 0 and a standard deviation; `diagonal` is added to its own."""
 
     info: TensorInfo
     std: float

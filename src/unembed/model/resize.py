@@ -23,8 +23,8 @@ def resize_vocabulary(model: Transformer, vocab_size: int, *, seed: int = 0) -> 
 
     New rows are drawn around the mean of the old rows with the old rows' spread in each column, so that a new token starts as
     an average one: its score is near the mean of all scores, neither chosen always nor never. A bias gets its mean. Fewer rows
-    cut the last ones off. A table of orthonormal columns (a pseudo-inverse head's) stays one by new rows of zeros, and no row of
-    it can be cut off. All other parameters are those of the old model, shared and not copied; the tables are new. The
+    cut the last ones off. A pseudo-inverse head's table keeps its orthonormal columns by new rows of zeros, and none of its
+    rows can be cut off. All other parameters are those of the old model, shared and not copied; the tables are new. The
     tokenizer is not taken along, because its ids may mean other rows now. The old model is left as it is.
 
     Raises: UsageError for a size that is no whole number, or below 1, or that cuts rows off orthonormal columns.
@@ -42,8 +42,8 @@ def resize_vocabulary(model: Transformer, vocab_size: int, *, seed: int = 0) -> 
     is_orthonormal = isinstance(model.spec.head, PseudoInverseHead)
     if is_orthonormal and vocab_size < len(model.embed.table):
         raise UsageError(
-            f"vocab_size is {vocab_size}, and the table has {len(model.embed.table)} rows whose columns are orthonormal for its "
-            "pseudo-inverse head; cutting rows off would end that. Untie the model first: unembed tie MODEL --repair untie"
+            f"vocab_size is {vocab_size}, and the table has {len(model.embed.table)} rows whose columns are orthonormal for "
+            "its pseudo-inverse head; cutting rows off would end that. Untie it first: unembed tie MODEL --repair untie"
         )
     spec = check(replace(model.spec, embedding=replace(model.spec.embedding, vocab_size=vocab_size)))
     generator = torch.Generator().manual_seed(seed)

@@ -11,9 +11,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unembed.tying.alike import likeness
     from unembed.tying.doctor import examine
     from unembed.tying.gradients import split_gradient
-    from unembed.tying.alike import likeness
 
 HOME: dict[str, str] = {
     "examine": "unembed.tying.doctor",

@@ -41,7 +41,9 @@ def likeness(model: Transformer, *, seed: int = 0) -> Result:
     """
     embeds, scores = effective_tables(model)
     if embeds is scores or (embeds.shape == scores.shape and embeds.data_ptr() == scores.data_ptr()):
-        raise InputError("likeness: the model has one table, which is like itself; give an untied one, or one with a map")
+        raise InputError(
+            "likeness: the model has one table, which is like itself; give an untied one, or one with a map"
+        )
     first, second = embeds.double(), scores.double()
     if not (first.isfinite().all() and second.isfinite().all()):
         raise InputError("likeness: the tables hold numbers that are not finite; unembed inspect MODEL says where")
@@ -62,9 +64,7 @@ def likeness(model: Transformer, *, seed: int = 0) -> Result:
     return Result(name="likeness", tables={"likeness": Table(columns=columns)}, values=values)
 
 
-def measures(
-    first: Float[Tensor, "vocab d_model"], second: Float[Tensor, "vocab d_model"]
-) -> dict[str, float | None]:
+def measures(first: Float[Tensor, "vocab d_model"], second: Float[Tensor, "vocab d_model"]) -> dict[str, float | None]:
     """The three measures of two tables; None where there is nothing to measure (no row with a direction, no spread).
 
     The rotation R = U V^T maximises <first R, second>, U S V^T being the singular values of first^T second.
@@ -90,7 +90,8 @@ def _row_cosine(first: Tensor, second: Tensor) -> float | None:
 
 
 def _has_direction(first: Tensor, second: Tensor) -> Tensor:
-    return (first.norm(dim=1) > 0) & (second.norm(dim=1) > 0)
+    found: Tensor = (first.norm(dim=1) > 0) & (second.norm(dim=1) > 0)
+    return found
 
 
 def _mean(values: list[float | None]) -> float | None:

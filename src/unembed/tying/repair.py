@@ -121,8 +121,14 @@ def _apart(found: Found) -> tuple[Transformer, str]:
     with torch.device("meta"):
         made = Transformer(spec)
     own = {"embed.table": embeds, "head.table": scores}
-    made.load_state_dict({name: own.get(name, one) for name, one in [*model.state_dict().items(), *own.items()]
-                          if not name.startswith(("head.map.", "head.factor."))}, assign=True)
+    made.load_state_dict(
+        {
+            name: own.get(name, one)
+            for name, one in [*model.state_dict().items(), *own.items()]
+            if not name.startswith(("head.map.", "head.factor."))
+        },
+        assign=True,
+    )
     made.tokenizer = model.tokenizer
     return made, "each table is now the product that acted in its place, and the matrix between them is gone"
 

@@ -52,13 +52,17 @@ def claim(subject: Subject) -> Claim:
     told = {"mapped": "shared through a map", "pseudo_inverse": f"shared by pseudo-inverse, off by {worst:.1g}"}
     word = told.get(str(model.spec.head.__struct_config__.tag), _word(says))
     detail = f"{word}: one entry written into the table {'moves' if says else 'leaves'} the head"
-    return judged(NAME, worst, tolerance, detail if model.load_report is None else f"{detail}; {model.load_report.tie_reason}")
+    return judged(
+        NAME, worst, tolerance, detail if model.load_report is None else f"{detail}; {model.load_report.tie_reason}"
+    )
 
 
 def _apart_from_inverse(model: Transformer) -> float:
     """The largest entry of (Z T)^T Z T^-1 - 1: zero where what scores is the pseudo-inverse of what embeds."""
     embeds, scores = (one.double() for one in effective_tables(model))
-    return float((scores.T @ embeds - torch.eye(embeds.shape[1], dtype=torch.float64, device=embeds.device)).abs().max())
+    return float(
+        (scores.T @ embeds - torch.eye(embeds.shape[1], dtype=torch.float64, device=embeds.device)).abs().max()
+    )
 
 
 def _word(tied: bool) -> str:
