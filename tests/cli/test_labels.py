@@ -24,7 +24,8 @@ TEXTS = {
         *["lookup_scale", "seeds", "rates"],
         *["parameters_untied", "table_parameters", "by_part", "bytes", "flops_per_token"],
     ],
-    "table": ["claims", "tensors", "checks", "tokens", "samples", "candidates", "steps", "profile", "comparison", "runs", "likeness",
+    "table": ["claims", "tensors", "checks", "tokens", "samples", "candidates", "steps", "profile",
+              "comparison", "runs", "likeness",
               *COMPARED.tables],
     "column": [
         *CANDIDATE_COLUMNS, *STEP_COLUMNS, *Claim._fields, *VALUES[4:5], "seed", "prompt", "text", "dtype", "shape", "span",

@@ -25,6 +25,7 @@ from unembed.model.resize import resize_vocabulary
 from unembed.model.spec import HEADS, with_head, with_tying
 from unembed.objectives import chunked_next_token_loss, next_token_loss
 from unembed.planning.flops import flops
+from unembed.training.parallel import check_shares
 from unembed.tying.effective import effective_tables
 from unembed.tying.gradients import split_gradient
 from unembed.tying.parts import TableGradients
@@ -235,3 +236,10 @@ def test_compiled_it_gives_the_same(kind):
     next_token_loss(model(IDS), TARGETS).mean().backward()
     for name, parameter in model.named_parameters():
         assert torch.allclose(gradients[name], parameter.grad, rtol=1e-8, atol=1e-12), name
+
+
+def test_parts_of_a_table_cannot_be_kept_orthonormal():
+    config = run_config(INVERSE, parallel="fsdp")
+    with pytest.raises(UsageError, match="sharing pseudo_inverse keeps the columns of a whole table orthonormal"):
+        check_shares(config.training, 1, config.model)
+    check_shares(config.training, 1, run_config(MAPPED).model)

@@ -31,7 +31,7 @@ def refuse_early(settings: Mapping[str, Any], environment: Mapping[str, str], *,
 def check_together(config: RunConfig, processes: Processes, device: str) -> None:
     """Refuses settings that these processes on this device cannot carry out. Raises: UsageError."""
     Parallel(config.training.parallel, processes, precision=config.training.precision, device=device)
-    check_shares(config.training, processes.n)
+    check_shares(config.training, processes.n, config.model)
 
 
 def open_shared(out: Path, processes: Processes) -> RunFolder:

@@ -69,7 +69,7 @@ class Trainer:
         self.model, self.config, self.train, self.val = model, config, train, val
         self.parallel = parallel or Parallel()
         self.processes = self.parallel.processes
-        check_shares(config.training, self.processes.n)
+        check_shares(config.training, self.processes.n, config.model)
         self.run_folder, self.observers, self.sampler = run, tuple(observers), sampler
         self._logs = run if self.processes.is_first else None  # one process writes them
         self.watch: StepWatch = no_watch if watch is None else watch
@@ -118,8 +118,7 @@ class Trainer:
             self._refuse_not_finite(loss_nats, norm, rate)
             norm_before_clipping = norm.item()
             record = self._update(norm, n_tokens)
-        self.step_number += 1
-        self.tokens += n_tokens
+        self.step_number, self.tokens = self.step_number + 1, self.tokens + n_tokens
         self.last_loss = loss_nats
         self.seconds += time.perf_counter() - started
         if record is not None and self._logs is not None:

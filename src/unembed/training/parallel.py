@@ -28,7 +28,7 @@ from unembed.checkpoints.shards import spread, whole
 from unembed.checkpoints.state import model_tensors, optimizer_tensors
 from unembed.errors import UsageError
 from unembed.model.init import Init, build, starting_values
-from unembed.model.spec import TransformerSpec
+from unembed.model.spec import PseudoInverseHead, TransformerSpec
 from unembed.model.transformer import Transformer
 from unembed.objectives import LossSum
 from unembed.optim.muon import MuonConfig
@@ -222,13 +222,18 @@ def check_kind(kind: Kind, n: int, *, is_launched: bool) -> None:
         )
 
 
-def check_shares(training: TrainingConfig, n: int) -> None:
+def check_shares(training: TrainingConfig, n: int, spec: TransformerSpec | None = None) -> None:
     """Refuses a training that `n` processes cannot share as it asks. Raises: UsageError."""
     check_batch(training.batch_size, n)
     if training.parallel == "fsdp" and isinstance(training.optimizer, MuonConfig):
         raise UsageError(
             "optimizer muon steps whole matrices, of which a process has only some rows under parallel=fsdp. Give "
             "--set parallel=ddp, or --set optimizer=adamw"
+        )
+    if training.parallel == "fsdp" and spec is not None and isinstance(spec.head, PseudoInverseHead):
+        raise UsageError(
+            "sharing pseudo_inverse keeps the columns of a whole table orthonormal, of which a process has only some rows "
+            "under parallel=fsdp. Give --set parallel=ddp, or --set sharing=mapped"
         )
 
 
