@@ -3,13 +3,18 @@
 import csv
 import io
 import json
+import re
+import shlex
+from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
 import unembed
 from commands import run
 from unembed import catalogue
+from unembed.cli import main
 from unembed.cli.looking import grid
 from unembed.errors import UsageError
 from unembed.results import Table
@@ -134,3 +139,14 @@ def test_ids_may_be_given_in_any_form_and_targets_as_ids(model):
 def test_wrong_arguments_are_answered_in_words(model, call, message, unchecked):
     with pytest.raises(UsageError, match=message):
         call(model)
+
+
+def test_every_command_of_the_page_is_one_that_exists():
+    page = (Path(__file__).parents[2] / "docs" / "lens.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [shlex.split(line) for line in re.findall(r"^\$ unembed (.*)$", page, flags=re.MULTILINE)]
+    assert {line[0] for line in lines} >= set(COMMANDS)
+    for name, *arguments in lines:
+        group = click.Context(main.cli)
+        found = main.cli.get_command(group, name)
+        assert found is not None, name
+        found.make_context(name, arguments, parent=group)
