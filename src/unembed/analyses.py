@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from unembed.results import Result
-from unembed.views import accounts, inside, looking, progress, tying
+from unembed.views import accounts, inside, looking, progress, truth, tying
 from unembed.views.run import RunView
 
 
@@ -32,6 +32,9 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis(name="two_gradients", make=tying.two_gradients, applies=tying.can_be_split),
     Analysis(name="gradients", make=progress.gradients, applies=lambda run: run.has_data),
     Analysis(name="lens", make=inside.lens),
+    Analysis(name="calibration", make=truth.calibration, applies=truth.can_be_calibrated),
+    Analysis(name="truth", make=truth.truth, applies=lambda run: run.learns_grammar and run.has_data),
+    Analysis(name="layers_over_training", make=truth.layers_over_training, applies=truth.can_be_calibrated),
     Analysis(name="attribution", make=looking.attribution),
     Analysis(name="attention", make=looking.attention),
     Analysis(name="stream", make=looking.stream),

@@ -24,10 +24,11 @@ def next_commands(err):
 def short(monkeypatch):
     """The tour on a twentieth of its text, with an exam of 30 questions."""
     from unembed.recipes import tour
-    from unembed.views import inside
+    from unembed.views import inside, truth
 
     monkeypatch.setattr(tour, "N_WORDS", 20_000)
     monkeypatch.setattr(inside, "score_agreements", partial(inside.score_agreements, n=30))
+    monkeypatch.setattr(truth, "lens_truth", partial(truth.lens_truth, n_questions=30))
 
 
 @pytest.mark.parametrize(

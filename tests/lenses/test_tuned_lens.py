@@ -74,8 +74,9 @@ def test_oracle_the_start_is_weighted_least_squares(generator):
     matrix = np.linalg.lstsq(rows, wanted, rcond=None)[0].T
     assert start.weight[0].numpy() == pytest.approx(matrix / alpha - np.eye(5), abs=2e-5)
     assert start.bias[0].numpy() == pytest.approx((y_mean - matrix @ x_mean) / alpha, abs=2e-5)
-    white = (root * x0) @ start.whiten[0].double().numpy().T
-    assert (white.T @ white).diagonal().max() < 1
+    plain = (x - x.mean(0)).T @ (x - x.mean(0)) / len(x) + ridge**2 * np.eye(5)
+    whiten = start.whiten[0].double().numpy()
+    assert whiten @ plain @ whiten.T == pytest.approx(np.eye(5), abs=1e-4)
     assert start.mean[0].numpy() == pytest.approx(x_mean, abs=1e-5)
     assert float(start.scale[0]) == pytest.approx(1 / alpha, rel=1e-5)
 

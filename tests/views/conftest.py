@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from unembed.recipes import start, tour
-from unembed.views import inside
+from unembed.views import inside, truth
 from unembed.views.run import RunView
 
 TEXT = "to be or not to be, that is the question: whether 'tis nobler in the mind to suffer\n" * 40
@@ -37,6 +37,7 @@ def text_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def brief_exam(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exam in grammar of 20 questions."""
     monkeypatch.setattr(inside, "score_agreements", partial(inside.score_agreements, n=20))
+    monkeypatch.setattr(truth, "lens_truth", partial(truth.lens_truth, n_questions=20))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import click
 
 from unembed.cli.models import model_options, open_model
+from unembed.cli.over_training import over_training_option
 from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, quiet_option, write_result
 
@@ -13,6 +14,7 @@ from unembed.cli.render import format_option, quiet_option, write_result
 @click.option("--tuned", metavar="FILE", help="A lens of `unembed tune-lens`, measured beside the logit lens.")
 @click.option("--tokens", type=int, default=2048, show_default=True, help="Held-out tokens that are read.")
 @click.option("--column", metavar="NAME", help="The column of a table that holds the text.")
+@over_training_option
 @model_options
 @format_option
 @quiet_option
@@ -22,6 +24,7 @@ def command(
     tuned: str | None,
     tokens: int,
     column: str | None,
+    over_training: bool,
     tokenizer: str | None,
     like: str | None,
     output_format: str,
@@ -36,18 +39,26 @@ def command(
 
     \b
         unembed calibration runs/tour
+        unembed calibration runs/tour --over-training
         unembed calibration model.gguf book.txt --tuned lens.safetensors --format json
     """
     from unembed.errors import UsageError
     from unembed.lenses.calibration import calibration
     from unembed.lenses.tuned_file import load_lens
     from unembed.lenses.tuned_lens import held_out
+    from unembed.views.over_training import every_checkpoint
+    from unembed.views.over_training import over_training as through
     from unembed.views.texts import splits_of
 
     if tokens < 1:
         raise UsageError(f"--tokens is {tokens}; it must be at least 1")
     opened = open_model(model, tokenizer, like, quiet=quiet)
     translators = None if tuned is None else load_lens(tuned, opened)
+    view = every_checkpoint(model) if over_training else None
     _, val = splits_of(model, opened, data, column=column)
     batches = list(held_out(val, min(128, opened.spec.context_length), tokens))
-    write_result(calibration(opened, batches, tuned=translators), output_format)
+    if view is not None:
+        found = through(view, lambda one: calibration(one, batches), table="layers", color="loss_nats")
+    else:
+        found = calibration(opened, batches, tuned=translators)
+    write_result(found, output_format)

@@ -3,6 +3,7 @@
 import click
 
 from unembed.cli.models import model_options, open_model
+from unembed.cli.over_training import over_training_option
 from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, quiet_option, say, write_result
 from unembed.errors import UsageError
@@ -18,6 +19,7 @@ N_TOKENS = 2048
 )
 @click.option("--layers", type=int, help="With --compare: how deep (default 48).")
 @click.option("--steps", type=int, help="With --compare: how many steps (default 200).")
+@over_training_option
 @model_options
 @format_option
 @quiet_option
@@ -27,6 +29,7 @@ def command(
     compare: bool,
     layers: int | None,
     steps: int | None,
+    over_training: bool,
     tokenizer: str | None,
     like: str | None,
     output_format: str,
@@ -46,6 +49,8 @@ def command(
         unembed flow --compare
     """
     if compare:
+        if over_training:
+            raise UsageError("--over-training goes through a run's checkpoints; --compare trains models that have none")
         if model is not None:
             raise UsageError(f"--compare trains models of its own; leave out {model!r}")
         from unembed.recipes.depth import N_LAYERS, N_STEPS, compare_depth
@@ -66,10 +71,18 @@ def command(
     import torch
 
     from unembed.lenses.gradient_flow import gradient_flow
+    from unembed.views.over_training import every_checkpoint
+    from unembed.views.over_training import over_training as through
     from unembed.views.texts import splits_of
 
     opened = open_model(model, tokenizer, like, quiet=quiet)
     _, val = splits_of(model, opened, data)
     length = min(opened.spec.context_length, N_TOKENS)
     inputs, targets = next(val.windows(length, max(1, N_TOKENS // length)))
-    write_result(gradient_flow(opened, torch.from_numpy(inputs), torch.from_numpy(targets)), output_format)
+    ids, wanted = torch.from_numpy(inputs), torch.from_numpy(targets)
+    if over_training:
+        view = every_checkpoint(model)
+        found = through(view, lambda one: gradient_flow(one, ids, wanted), table="flow", color="stream_grad_log10")
+    else:
+        found = gradient_flow(opened, ids, wanted)
+    write_result(found, output_format)

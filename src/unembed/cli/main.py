@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "flow": ("unembed.cli.flow", "Measure how much of the gradient reaches each layer."),
     "tune-lens": ("unembed.cli.tune_lens", "Train a lens that asks each layer in its own language."),
     "calibration": ("unembed.cli.calibration", "Say how far each layer's reading may be believed."),
+    "truth": ("unembed.cli.truth", "Say from which layer on the lens knows a grammar's features."),
     "inspect": ("unembed.cli.inspect", "Show what a file of weights holds, broken or not."),
     "verify": ("unembed.cli.verify", "Prove on your own model that its numbers are right."),
     "convert": ("unembed.cli.convert", "Write a model in another format, bit for bit."),

@@ -8,8 +8,10 @@ the rest. The map that comes nearest to the normalised final stream is known wit
 C is the covariance of the stream x, K that of y with x, y the final stream divided by its size (as the final norm will
 divide it anyway), and a the typical 1 / size of x, so that with much ridge or little text W is 0: the logit lens. Each
 position counts as 1 / size^2, or the few that carry huge numbers would be all that is fitted. What is left for the steps
-is the difference between squares and probabilities, and they go through whitened coordinates, P = (C + ridge I)^-1/2, in
-which every direction is as long as every other. Before it: translators.py. The next file to read is tuned_lens.py.
+is the difference between squares and probabilities, and they go through whitened coordinates, P = (S + ridge I)^-1/2, S the
+covariance with every position counted alike: in them no direction is longer than another, and a position with huge numbers
+(the first of a text often has some) is no longer than a few others. Before it: translators.py. The next file to read is
+tuned_lens.py.
 """
 
 from collections.abc import Iterable
@@ -46,7 +48,8 @@ class _Sums:
         self.inverse_sizes = 0.0
         self.count = 0
         self.x, self.y = (torch.zeros(width, dtype=torch.float64) for _ in range(2))
-        self.xx, self.yx = (torch.zeros(width, width, dtype=torch.float64) for _ in range(2))
+        self.xx, self.yx, self.plain_xx = (torch.zeros(width, width, dtype=torch.float64) for _ in range(3))
+        self.plain_x = torch.zeros(width, dtype=torch.float64)
         self.shift: Tensor | None = None
 
     def add(self, x: Float[Tensor, "pos d_model"], y: Float[Tensor, "pos d_model"]) -> None:
@@ -62,6 +65,8 @@ class _Sums:
         self.x += weighted.double().sum(0)
         self.y += (y * weights[:, None]).double().sum(0)
         self.xx += (weighted.T @ moved).double()
+        self.plain_x += moved.double().sum(0)
+        self.plain_xx += (moved.T @ moved).double()
         self.yx += ((y * weights[:, None]).T @ moved).double()
 
 
@@ -98,14 +103,21 @@ def _solve(sums: _Sums, has_final_norm: bool, ridge: float) -> tuple[Tensor, Ten
     covariance = sums.xx / sums.total - moved_mean[:, None] * moved_mean
     cross = sums.yx / sums.total - y_mean[:, None] * moved_mean
     mean = sums.shift.double() + moved_mean
+    plain_mean = sums.plain_x / sums.count
+    plain = sums.plain_xx / sums.count - plain_mean[:, None] * plain_mean
     inverse_size = sums.inverse_sizes / sums.count
     alpha = inverse_size if has_final_norm else 1.0
     identity = torch.eye(len(covariance), dtype=torch.float64)
     strength = ridge * float(covariance.diagonal().mean())
-    values, vectors = torch.linalg.eigh(covariance)
-    values = values.clamp(min=0) + max(strength, 1e-12)
-    inverse = (vectors / values) @ vectors.T
-    matrix = (cross + strength * alpha * identity) @ inverse
-    whiten = (vectors / values.sqrt()) @ vectors.T
+    matrix = (cross + strength * alpha * identity) @ _power(covariance, strength, -1)
+    whiten = _power(plain, strength, -0.5)
     bias = y_mean - matrix @ mean
     return matrix / alpha - identity, bias / alpha, whiten, mean, torch.tensor(1 / inverse_size, dtype=torch.float64)
+
+
+def _power(covariance: Tensor, strength: float, exponent: float) -> Tensor:
+    """(covariance + strength I) to a power."""
+    values, vectors = torch.linalg.eigh(covariance)
+    raised: Tensor = (values.clamp(min=0) + max(strength, 1e-12)).pow(exponent)
+    powered: Tensor = (vectors * raised) @ vectors.T
+    return powered

@@ -84,6 +84,23 @@ class Grammar:
         belief = self.automaton.final_belief(self._ids(words), self._prior(start))
         return self.automaton.word_distribution(self.automaton.advance(belief))
 
+    def distributions(
+        self, windows: Sequence[Sequence[str]], start: Start = "sentence"
+    ) -> Float64[np.ndarray, "batch pos vocab"]:
+        """p(next word | the window's words up to and including this one), at every word of windows of one length.
+
+        Raises: CorpusError for a word that is none of `words`.
+        """
+        ids = np.stack([self._ids(words) for words in windows])
+        out = np.empty((*ids.shape, len(self.words)))
+        for pos, step in enumerate(self.automaton.forward(ids, self._prior(start))):
+            for row, (index, reached) in enumerate(zip(step.classes.tolist(), step.belief, strict=True)):
+                states = self.automaton.class_states[index]
+                belief = np.zeros(len(self.automaton.states))
+                belief[states] = reached[: len(states)]
+                out[row, pos] = self.automaton.word_distribution(self.automaton.advance(belief))
+        return out
+
     def floor_nats(self, words: Sequence[str], context_length: int) -> float:
         """The least mean loss that a model of this context can have on these words, in nats per predicted word.
 

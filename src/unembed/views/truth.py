@@ -1,0 +1,50 @@
+"""A run's lenses held against what is known: the text that was held out and, for the tour, the grammar itself.
+
+Before it: inside.py. The next file to read is ../analyses.py, where all of them stand in order.
+"""
+
+from unembed.corpora.grammar.agreement import sentences
+from unembed.lenses.calibration import calibration as calibrate
+from unembed.lenses.translators import Translators
+from unembed.lenses.truth import N_WINDOWS, lens_truth
+from unembed.lenses.tuned_lens import held_out
+from unembed.model.transformer import Transformer
+from unembed.results import Result
+from unembed.views.over_training import over_training
+from unembed.views.run import RunView
+
+# Held-out tokens: enough for a curve of ten bins, and few enough for a model of a large vocabulary.
+TOKENS, TOKENS_EACH = 2048, 512
+
+
+def calibration_of(run: RunView, model: Transformer, n_tokens: int = TOKENS) -> Result:
+    """Each layer of a model on the run's own held-out text."""
+    window = min(128, model.spec.context_length)
+    return calibrate(model, list(held_out(run.shards.val, window, n_tokens)))
+
+
+def calibration(run: RunView) -> Result:
+    """The newest model's calibration; the page shows the curves and has every bin in a table."""
+    return calibration_of(run, run.model())
+
+
+def layers_over_training(run: RunView) -> Result:
+    """How far each layer had come at each kept step: the loss of its reading on held-out text."""
+    return over_training(run, lambda model: calibration_of(run, model, TOKENS_EACH), table="layers", color="loss_nats")
+
+
+def can_be_calibrated(run: RunView) -> bool:
+    """Whether there is held-out text, and a model that cannot see what it is asked for."""
+    return run.has_data and run.spec.is_causal
+
+
+def truth_of(run: RunView, model: Transformer, *, tuned: Translators | None = None) -> Result:
+    """One model of the run on questions and windows of the run's grammar; what it has read is not asked."""
+    read = sentences(run.token_texts[i] for i in run.shards.train.ids.tolist())
+    words = [run.token_texts[i] for i in run.shards.val.ids[: N_WINDOWS * model.spec.context_length].tolist()]
+    return lens_truth(model, run.tokenizer, run.grammar(), words, exclude=read, tuned=tuned)
+
+
+def truth(run: RunView) -> Result:
+    """From which layer on the newest model's lens knows each feature of the grammar."""
+    return truth_of(run, run.model())
