@@ -66,5 +66,5 @@ PAGE = "docs/settings.md"
 def known_settings() -> str:
     """Every setting's name, in two lines that each fit into an error."""
     names = [*WHAT, *READING, *OF_RECIPES]
-    short, paths = [n for n in names if "training." not in n], [n for n in names if "training." in n]
+    short, paths = [n for n in names if "." not in n], [n for n in names if "." in n]
     return f"There are: {', '.join(short)},\n{', '.join(paths)}. {PAGE} says what each does."
