@@ -334,3 +334,15 @@ def test_a_setting_of_another_optimizer_or_schedule_is_told():
 def test_a_setting_of_another_recipe_is_told():
     with pytest.raises(UsageError, match="setting minutes belongs to recipe small alone; see docs/settings"):
         with_settings(run_config(), {"minutes": 1})
+
+
+@pytest.mark.parametrize("kind", ["tied", "untied", "mapped", "pseudo_inverse"])
+def test_sharing_sets_the_head_and_contradicts_tied_in_either_order(kind):
+    config, is_tied = run_config(), kind != "untied"
+    assert with_settings(config, {"sharing": kind}).model.head.__struct_config__.tag == kind
+    agreeing = [{"sharing": kind, "tied": is_tied}, {"tied": is_tied, "sharing": kind}]
+    assert all(with_settings(config, one).model.head.__struct_config__.tag == kind for one in agreeing)
+    for names in (("sharing", "tied"), ("tied", "sharing")):
+        both = {"sharing": kind, "tied": not is_tied}
+        with pytest.raises(UsageError, match=f"and sharing '{kind}', which contradict each other; give one of them"):
+            with_settings(config, {name: both[name] for name in names})

@@ -146,7 +146,7 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
             schedule["peak"] = rate
         else:
             _put(plain, name, value)
-    if "tied" in settings and settings["tied"] != model.ties_embeddings:
+    if {"tied", "sharing"} <= set(settings) and settings["tied"] != (settings["sharing"] != "untied"):
         raise UsageError(
             f"setting tied is {str(settings['tied']).lower()} and sharing {settings['sharing']!r}, which contradict each "
             "other; give one of them"
