@@ -18,7 +18,9 @@ VARIANTS = variants()
 
 
 def cosine(a, b):
-    return float(a @ b) / float(np.sqrt(a @ a) * np.sqrt(b @ b))
+    """0 where one of the two has no length: an activation may be 0 everywhere."""
+    lengths = float(np.sqrt(a @ a) * np.sqrt(b @ b))
+    return float(a @ b) / lengths if lengths else 0.0
 
 
 def check(spec):

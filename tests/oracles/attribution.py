@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from oracles.layers import Array, Plain, Weights, activate, linear
-from oracles.transformer import run
+from oracles.transformer import run, symmetric
 
 Key = tuple[str, int | None, int | None]
 Vectors = dict[Key, Array]
@@ -41,7 +41,11 @@ def contributions(
         slopes = np.array([o / i if i else 0.0 for o, i in zip(outputs, inputs, strict=True)])
         parts = {key: vector * slopes for key, vector in parts.items()}
         parts = normed(parts, head["transform"]["norm"], weights, "head.transform.norm", ("head_norm_bias", None, None))
-    table = weights["embed.table" if head["type"] == "tied" else "head.table"]
+    if head["type"] == "mapped":
+        parts = {key: weights["head.map.weight"] @ vector for key, vector in parts.items()}
+    if head["type"] == "pseudo_inverse":
+        parts = {key: vector @ symmetric(weights) for key, vector in parts.items()}
+    table = weights["head.table" if head["type"] == "untied" else "embed.table"]
     row = table[target] - (0 if against is None else table[against])
     scores = {
         key: float(row @ vector) * (1 if head["scale"] is None else head["scale"]) for key, vector in parts.items()

@@ -134,6 +134,11 @@ def _to_the_stream(
     table = model.unembed_table()[rows].double()
     direction = table[0] if len(rows) == 1 else table[0] - table[1]
     direction = direction if head.spec.scale is None else direction * head.spec.scale
+    if head.map is not None:
+        direction = head.map.weight.double().T @ direction
+    if head.factor is not None:
+        lower = head.factor.lower().double()
+        direction = lower @ (lower.T @ direction)
     parts = []
     if head.bias is not None:
         parts.append(Part("head_bias", None, None, _difference(head.bias[rows])))

@@ -29,9 +29,9 @@ def stream(model: Transformer, ids: Sequence[int], *, position: int | None = Non
 
     Table `stream`, a row an update: `layer` (a block, from 0), `part` (`attention`, `mlp`), `length` of the update,
     `stream_length` of what it meets, and its cosines to that (`cosine_to_stream`) and to the final state, the stream after the
-    last block (`cosine_to_final`). Lengths are Euclidean. Table `by_position`: the same for each position. In a sandwich the
-    update is what its norm lets through; after a post norm the stream is normalised with it; without a shortcut it takes
-    the stream's place.
+    last block (`cosine_to_final`). Lengths are Euclidean; an update of no length has the cosine 0. Table `by_position`: the
+    same for each position. In a sandwich the update is what its norm lets through; after a post norm the stream is
+    normalised with it; without a shortcut it takes the stream's place.
     Values: `embedding_length` and `embedding_cosine_to_final` of what enters the first block, `final_length` of the final
     state. Raises: UsageError.
     """
