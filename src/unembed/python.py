@@ -129,21 +129,24 @@ def lens(
     layers: Sequence[float] | None = None,
     after_attention: bool = False,
     target: str | int | None = None,
+    tuned: str | Path | None = None,
 ) -> Result:
     """Reads every layer of the stream through the model's own head. Give a text, or ids, [pos] or [batch, pos].
 
     `statistics` chooses among `top`, `entropy`, `logsumexp`, `kl_to_final`, `js_to_final`, `tv_to_final`, `target`,
     `cross_entropy`, `agreement`; None computes them all. See lenses/logit_lens.py for what each gives. `layers` chooses
     layers, `after_attention` adds those inside the blocks, `target` is a token to follow everywhere, as a text or an id.
-    Texts are null without a tokenizer.
-    Raises: InputError when a text is given and the model has no tokenizer; UsageError when neither or both are given, a
-    statistic or layer is unknown, or the target is not one token; ShapeError when ids have no row in the table.
+    `tuned` names the file of a lens that `unembed tune-lens` made for this model. Texts are null without a tokenizer.
+    Raises: CheckpointError for a tuned lens of another model; InputError when a text is given and the model has no
+    tokenizer; UsageError when neither or both are given, a statistic or layer is unknown, or the target is not one token;
+    ShapeError when ids have no row in the table.
     """
     refuse_no_model("lens", model)
     refuse_types("lens", text=text, top=top)
     chosen = names_of("lens", "statistics", statistics)
     from unembed.lenses.logit_lens import STATISTICS, logit_lens
     from unembed.lenses.prompts import layers_of, target_of, text_ids, token_texts
+    from unembed.lenses.tuned_file import load_lens
 
     if (text is None) == (ids is None):
         raise UsageError("lens: give either a text or ids")
@@ -159,6 +162,7 @@ def lens(
         layers=layers_of(layers),
         after_attention=after_attention,
         target=target_of(model, target),
+        tuned=None if tuned is None else load_lens(tuned, model),
     )
 
 

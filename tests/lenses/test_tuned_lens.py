@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from oracles.specs import base, changed
 from small import small_model, tokens
 from unembed.errors import UsageError
+from unembed.lenses.logit_lens import logit_lens
 from unembed.lenses.reading import read
 from unembed.lenses.states import take_states
 from unembed.lenses.translators import Translators
@@ -204,3 +205,23 @@ def test_the_loss_of_a_step_is_the_divergence_of_its_rows():
     ]
     wanted = np.mean([float(F.kl_div(one, final, log_target=True, reduction="batchmean")) for one in layers])
     assert trainer.step() == pytest.approx(wanted, rel=1e-4)
+
+
+# Reading a text through it --------------------------------------------------------------------------------------------
+
+
+def test_a_text_is_read_through_the_translators_of_the_layers_that_were_chosen():
+    model = model_of()
+    tuned = trained(model, steps=5).translators()
+    ids = [3, 1, 4, 1, 5]
+    every, some = logit_lens(model, ids, tuned=tuned), logit_lens(model, ids, tuned=tuned, layers=[2])
+    assert some.values["layers"] == [2, 3]
+    assert some.values["entropy_nats"][0] == pytest.approx(every.values["entropy_nats"][2], abs=1e-6)
+    assert some.values["entropy_nats"][1] == pytest.approx(logit_lens(model, ids).values["entropy_nats"][3], abs=1e-6)
+    stream = take_states(model, torch.tensor([ids])).values[2]
+    probs = model.unembed(tuned.one(2, stream))[0].softmax(-1).detach().double()
+    assert every.values["entropy_nats"][2] == pytest.approx((-probs * probs.log()).sum(-1).numpy(), abs=1e-5)
+    assert "lens_is_tuned" in every.notes
+    assert "lens_is_a_clue" not in every.notes
+    with pytest.raises(UsageError, match="a tuned lens has translators after whole blocks alone"):
+        logit_lens(model, ids, tuned=tuned, after_attention=True)

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from unembed.errors import UsageError, did_you_mean
 from unembed.lenses.measures import STATISTICS, settled
-from unembed.lenses.reading import Reading, read
+from unembed.lenses.reading import Reading, Translator, read
 from unembed.lenses.states import notes_on, take_states
 from unembed.lenses.tables import Numbers, lens_table, pictures, shown_matrices, texts_of, top_table
+from unembed.lenses.translators import Translators
 from unembed.model.spec import TransformerSpec
 from unembed.model.transformer import Transformer
 from unembed.results import Result
@@ -38,6 +39,7 @@ def logit_lens(
     layers: Sequence[float] | None = None,
     after_attention: bool = False,
     target: int | None = None,
+    tuned: Translators | None = None,
 ) -> Result:
     """Reads the stream before the first block (layer 0) and after each block (layers 1 to n_layers).
 
@@ -45,7 +47,8 @@ def logit_lens(
     tokenizer knows: later rows of the table are padding and left out of all distributions. Without it every row counts
     and texts are null. `layers` chooses some (the last is always read); `after_attention` adds the stream inside each
     block, as layers 0.5, 1.5 and so on. `target` is an id to follow at every position; without it each position's target
-    is the token that really came next (in a masked model, the token itself).
+    is the token that really came next (in a masked model, the token itself). `tuned` reads every layer but the last through
+    its translator (tuned_lens.py), and a note says so.
 
     Values, as arrays [layer, pos], or [batch, layer, pos] for several sequences, those of the chosen statistics:
     `entropy`: `entropy_nats`. `logsumexp`: `logsumexp_nats` of the scores. `kl_to_final`, `js_to_final`, `tv_to_final`:
@@ -59,7 +62,8 @@ def logit_lens(
     in one row a layer and position, for the picture. Several sequences have a column `batch`.
 
     A note says where a sequence is longer than the context that the model was trained with.
-    Raises: UsageError for an unknown statistic or layer or ids that are no sequence; ShapeError for ids without a row.
+    Raises: UsageError for an unknown statistic or layer, ids that are no sequence, or a place that no translator was made
+    for; ShapeError for ids without a row.
     """
     vocab_size = model.spec.embedding.vocab_size
     n_known = vocab_size if texts is None else min(len(texts), vocab_size)
@@ -78,6 +82,7 @@ def logit_lens(
         n_known=n_known,
         targets=targets.flatten(),
         following=following.flatten(),
+        translate=None if tuned is None else _through(tuned, states.layers),
     )
     found = _arrays(reading, targets, following, statistics)
     values: dict[str, Any] = {
@@ -100,9 +105,24 @@ def logit_lens(
         name="lens",
         tables=tables,
         values=values,
-        notes=("lens_is_a_clue", *notes_on(model.spec), *(["text_is_longer_than_the_context"] if is_long else [])),
+        notes=(
+            "lens_is_a_clue" if tuned is None else "lens_is_tuned",
+            *notes_on(model.spec),
+            *(["text_is_longer_than_the_context"] if is_long else []),
+        ),
         pictures=pictures(tables["lens"], batch.shape[0]),
     )
+
+
+def _through(tuned: Translators, labels: Sequence[float]) -> Translator:
+    """The translators by layer, for states that may be those of some layers alone. Raises: UsageError."""
+    if any(label % 1 for label in labels):
+        raise UsageError("lens: a tuned lens has translators after whole blocks alone; leave after_attention out")
+
+    def translate(places: Sequence[int], states: Tensor) -> Tensor:
+        return tuned([int(labels[place]) for place in places], states)
+
+    return translate
 
 
 def as_batch(ids: Sequence[int] | Sequence[Sequence[int]] | Tensor) -> Int[Tensor, "..."]:
