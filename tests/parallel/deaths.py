@@ -1,4 +1,5 @@
-"""Places at which a process of a group kills itself by SIGKILL, as if from outside: no handler runs, nothing is said.
+"""Places at which a process of a group kills itself by SIGKILL, as if from outside: no handler runs, nothing is said. At
+one of them it is only asked to end.
 
 Each takes the place of a function that a run comes by, and goes on into it until its time has come.
 """
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from unembed.checkpoints import distributed, native
 
 
-def die(*_: Any) -> None:
+def die(*_: Any, **__: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -38,6 +39,14 @@ def _in_backward(before: Callable[..., Any]) -> Callable[..., Any]:
     return backward
 
 
+def _with_a_signal(before: Callable[..., Any]) -> Callable[..., Any]:
+    def backward(loss: torch.Tensor) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        before(loss)
+
+    return backward
+
+
 def _in_collective(before: Callable[..., Any]) -> Callable[..., Any]:
     def all_reduce(tensor: torch.Tensor) -> None:
         before(tensor, async_op=True)
@@ -56,8 +65,8 @@ def _instead(before: Callable[..., Any]) -> Callable[..., Any]:
 
 PLACES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "backward": (torch.autograd, "backward", _in_backward),
+    "terminated": (torch.autograd, "backward", _with_a_signal),
     "collective": (dist, "all_reduce", _in_collective),
     "half a save": (distributed, "write_parts", _after),
-    "before the manifest": (native, "finish_checkpoint", _instead),
     "before the rename": (native, "_manifest", _instead),
 }

@@ -34,7 +34,7 @@ from unembed.training.forward import Batch, dropout_seed, own_batch
 from unembed.training.parallel import Parallel, check_shares
 from unembed.training.profile import Parts, no_profile
 from unembed.training.samples import Sampler
-from unembed.training.signals import farewell, noted_signals
+from unembed.training.signals import farewell, named_by_any, noted_signals
 from unembed.training.validation import Validation, evaluate
 from unembed.training.watching import Observer, StepWatch, no_watch
 
@@ -181,13 +181,12 @@ class Trainer:
             while not self.is_finished:
                 is_best = self._step_and_log()
                 # asked once, of all processes: a signal after the question belongs to the next step
-                (stops_here,) = self.processes.any_of([bool(stop)])
-                if is_best or stops_here or self._is_due(self.config.training.checkpoint_every) or self.is_finished:
+                stops_by = named_by_any(stop, self.processes)
+                if is_best or stops_by or self._is_due(self.config.training.checkpoint_every) or self.is_finished:
                     self._save()
-                if stops_here and not self.is_finished:
+                if stops_by and not self.is_finished:
                     folder = None if self.run_folder is None else self.run_folder.path
-                    name = stop[0] if stop else "a signal to another process"
-                    raise Interrupted(farewell(name, self.step_number, folder, self.processes.program))
+                    raise Interrupted(farewell(stops_by, self.step_number, folder, self.processes.program))
 
     def _step_and_log(self) -> bool:
         """One step with its records. Says whether its validation loss is the best so far: the best is always saved."""

@@ -31,6 +31,8 @@ VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 MEET_WITHIN = timedelta(minutes=10)
 # The first process may read and encode text for hours while the others wait for its word.
 LONGEST_WAIT = timedelta(days=7)
+# The first process goes last. Where one was lost, that one never says good-bye.
+LONGEST_FAREWELL, SHORT_FAREWELL = timedelta(seconds=60), timedelta(seconds=2)
 # How PyTorch's transports tell that nobody is at the other end any more; it has no type for it that all of them use.
 _GONE = (
     "gloo",
@@ -152,6 +154,15 @@ class Processes:
             is_first = isinstance(error, PeerLostError)
         return error if is_first else type(error)("")
 
+    def leave(self, patience: timedelta) -> None:
+        """Says good-bye; the first process, who may keep the store that all read in, goes last or when its patience ends."""
+        if self.n == 1:
+            return
+        if not self.is_first:
+            self._store.set(f"unembed/left/{self.rank}", b"")
+            return
+        self._store.wait([f"unembed/left/{rank}" for rank in range(1, self.n)], patience)
+
     def _next_key(self) -> str:
         self._n_words += 1
         return f"unembed/word/{self._n_words}"
@@ -189,12 +200,15 @@ def joined(environment: Mapping[str, str], device: str) -> Iterator[Processes]:
                 "started, and can they reach that address?"
             ) from error
         processes = Processes(rank, n, local_rank=local_rank, n_local=n_local, store=store)
+        last = LONGEST_FAREWELL
         try:
             yield processes
         except UnembedError as error:
+            last = SHORT_FAREWELL if isinstance(error, PeerLostError) else last
             raise processes.said_once(error) from error
         finally:
-            with contextlib.suppress(RuntimeError):  # the connections may have gone with the others
+            with contextlib.suppress(RuntimeError, ConnectionError):  # the connections may have gone with the others
+                processes.leave(last)
                 dist.destroy_process_group()
 
 

@@ -11,6 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from unembed.training.processes import Processes
+
+SIGNALS = ("SIGINT", "SIGTERM")
+
 
 @contextmanager
 def noted_signals(on_first: Callable[[str], None] = lambda name: None) -> Iterator[list[str]]:
@@ -31,12 +35,18 @@ def noted_signals(on_first: Callable[[str], None] = lambda name: None) -> Iterat
         if len(received) == 1:
             on_first(received[0])
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in map(signal.Signals.__getitem__, SIGNALS)}
     try:
         yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def named_by_any(received: list[str], processes: Processes) -> str | None:
+    """The signal that this process or one that trains with it has received, the same for all of them; None for none."""
+    flags = processes.any_of([name in received for name in SIGNALS])
+    return next((name for name, is_up in zip(SIGNALS, flags, strict=True) if is_up), None)
 
 
 def farewell(signal_name: str, step: int, run: Path | None, program: str = "unembed") -> str:
