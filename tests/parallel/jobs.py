@@ -146,7 +146,7 @@ def plain_steps(out: str, head: str = "tied", kind: str = "none") -> list[float]
 
 
 def examined() -> dict[str, Any]:
-    """The doctor's verdicts on models that two processes share in right and wrong ways."""
+    """The doctor's verdicts on models that two processes share in right and wrong ways, and whether the head follows."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -158,26 +158,53 @@ def examined() -> dict[str, Any]:
                 fully_shard(model.get_submodule(part), mesh=mesh)
             return model
 
-        def told(model: nn.Module, **options: Any) -> list[str]:
-            found = examine(model, **options).values
+        def told(model: nn.Module, **options: Any) -> dict[str, Any]:
+            found = examine(model, embed="wte", head="lm_head", **options).values
             by_name = {check["name"]: check["detail"] for check in found["checks"]}
-            return [found["verdict"], by_name.get("sharded", "")]
+            follows = head_follows(model, processes) if isinstance(model, Tiny) else None
+            return {"verdict": found["verdict"], "sharded": by_name.get("sharded"), "follows": follows}
 
-        names = {"embed": "wte", "head": "lm_head"}
-        found = {"whole": told(sharded(tied(), ""), **names)}
-        found["apart"] = told(sharded(tied(), "wte", "lm_head"), means_tied=True, **names)
-        with torch.device("meta"):
-            late = tied()
-        sharded(late, "").to_empty(device="cpu")
-        with torch.no_grad():
-            for number, parameter in enumerate(late.parameters()):
-                local(parameter).fill_(float(number))
-        found["late"] = told(late, means_tied=True, **names)
-        found["untied"] = told(sharded(Tiny(), ""), **names)
-        found["ddp"] = told(nn.parallel.DistributedDataParallel(tied()), **names)
-        found["ddp_apart"] = told(nn.parallel.DistributedDataParallel(Tiny()), means_tied=True, **names)
+        def late(*, is_sharded_first: bool) -> nn.Module:
+            with torch.device("meta"):
+                model = tied()
+            if is_sharded_first:
+                sharded(model, "")
+            model.to_empty(device="cpu")
+            with torch.no_grad():
+                for number, parameter in enumerate(model.parameters()):
+                    local(parameter).copy_(torch.sin(torch.arange(parameter.numel()) + number)[: local(parameter).numel()]
+                                           .view(local(parameter).shape))  # fmt: skip
+            return model if is_sharded_first else sharded(model, "")
+
+        ddp = nn.parallel.DistributedDataParallel
+        found = {
+            "whole": told(sharded(tied(), "")),
+            "apart": told(sharded(tied(), "wte", "lm_head"), means_tied=True),
+            "late": told(late(is_sharded_first=True), means_tied=True),
+            "too late": told(late(is_sharded_first=False), means_tied=True),
+            "untied": told(sharded(Tiny(), "")),
+            "ddp": told(ddp(tied())),
+            "ddp, untied": told(ddp(Tiny()), means_tied=True),
+        }
         for kind in ("fsdp", "ddp"):
             trainer = trainer_of(config_of(parallel=kind), processes)
             trainer.step()
-            found[f"ours_{kind}"] = told(trainer.model, optimizer=trainer.optimizer)
+            values = examine(trainer.model, trainer.optimizer).values
+            found[f"ours, {kind}"] = {"verdict": values["verdict"], "checks": values["checks"]}
         return found
+
+
+@torch.no_grad()
+def head_follows(model: Tiny, processes: Processes) -> bool:
+    """Whether the scores are made with the table that embeds, after every process has doubled its rows of that alone."""
+    from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
+
+    register_fsdp_forward_method(model, "hidden")
+    ids = torch.tensor([[1, 2, 3]])
+    local(model.wte.weight).mul_(2.0)
+    scores, hidden = model(ids), model.hidden(ids)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+    (differ,) = processes.any_of([not torch.allclose(scores, hidden @ whole(model.wte.weight).T, atol=1e-6)])
+    return not differ
