@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from unembed.cli.render import say
-from unembed.errors import DamageWarning, UnembedError, did_you_mean
+from unembed.errors import DamageWarning, UnembedError, UsageError, did_you_mean
 from unembed.places import shown
 
 # command: the module that holds it, and its line in the list of commands
@@ -128,13 +128,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except click.ClickException as error:
-        if os.environ.get("RANK", "0") not in ("", "0"):
-            return 2  # torchrun has started several with one wrong command line; the first of them says so
+        if _is_follower():
+            return 2
         where = " ".join(["unembed", *[word for word in given[:1] if word in COMMANDS]])
         return _say(f"{_in_words(error.format_message())}\nTry '{where} --help'.", 2)
     except UnembedError as error:
         # several processes fail alike, and one of them has the words for it (training/processes.py)
-        return _say(str(error), error.exit_code) if str(error) else error.exit_code
+        is_silent = not str(error) or (isinstance(error, UsageError) and _is_follower())
+        return error.exit_code if is_silent else _say(str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", 130)
     except BrokenPipeError:
@@ -157,6 +158,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
             "Set UNEMBED_TRACEBACK=1 to see where, and report it.",
             1,
         )
+
+
+def _is_follower() -> bool:
+    """Whether torchrun has started this process beside a first one, which says what is wrong with a command line of all."""
+    return os.environ.get("RANK", "0") not in ("", "0")
 
 
 def _in_words(told: str) -> str:

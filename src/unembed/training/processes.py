@@ -10,7 +10,10 @@ somebody sends is never run. Process 0 is the first: it alone writes logs and sp
 import contextlib
 import hashlib
 import os
+import signal
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -138,6 +141,9 @@ class Processes:
         except (RuntimeError, ConnectionError) as error:
             if self.n == 1 or not _is_of_the_group(error):
                 raise
+            # torchrun ends the others by SIGTERM as soon as it sees one end; what has happened is to be said before that
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
             raise PeerLostError(
                 f"process {self.rank} of {self.n} has lost another one: it was killed (by hand, or for memory), failed, or its "
                 f"machine is gone; what it said itself stands above. All stop. {what_next()}"
@@ -161,7 +167,10 @@ class Processes:
         if not self.is_first:
             self._store.set(f"unembed/left/{self.rank}", b"")
             return
-        self._store.wait([f"unembed/left/{rank}" for rank in range(1, self.n)], patience)
+        until = time.monotonic() + patience.total_seconds()
+        # asked again and again, because a wait that runs out complains on stderr
+        while not self._store.check([f"unembed/left/{rank}" for rank in range(1, self.n)]) and time.monotonic() < until:
+            time.sleep(0.02)
 
     def _next_key(self) -> str:
         self._n_words += 1
