@@ -1,8 +1,8 @@
 """The memory estimate against what torch really keeps, to the byte, and against how far a process really grows.
 
 Two measurements. Saved-tensor hooks list what autograd keeps of one forward pass: the sum must be exact. And a child
-process trains a few steps and reads its own peak from /proc; once with an allocator that gives every freed piece back,
-where the peak is that of the tensors, once as it comes, where it is what a user sees.
+process trains a few steps and reads its own peak from /proc, with an allocator that gives every freed piece back, where the
+peak is that of the tensors; test_process_memory.py looks at what a user sees.
 """
 
 import json
@@ -320,16 +320,6 @@ def growth(spec: TransformerSpec, shape: TrainingShape, *, steps: int, **environ
     )
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SHAPES)
-def test_process_grows_as_estimated(name):
-    spec, batch_size, context_length = SHAPES[name]
-    shape = TrainingShape(batch_size=batch_size, context_length=context_length)
-    measured = growth(spec, shape, steps=4)
-    assert measured > 300e6
-    assert training_memory(spec, shape).process_peak == pytest.approx(measured, rel=0.15)
 
 
 @pytest.fixture(scope="module")

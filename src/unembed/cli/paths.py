@@ -34,8 +34,6 @@ SETTINGS = (
     "early_stop",
     "sample_every",
     "eval_at_start",
-    "checkpoint_activations",
-    "chunked_loss",
     "optimizer",
     "schedule",
     "tying.gradient_every",

@@ -116,6 +116,7 @@ def command(
         say=lambda sentence: say(sentence, quiet=quiet),
         on_signal=progress.on_signal,
         profile=measured,
+        gives_memory_back=True,
     )
     if is_follower:
         return

@@ -17,11 +17,11 @@ from unembed.planning.kept import FLOAT32, INT64, Batch, kept_by_block, kept_by_
 # Moments that an optimizer keeps for each parameter, in the parameter's own number type.
 STATES_PER_PARAMETER = {"sgd": 0, "momentum": 1, "adamw": 2}
 
-# Two measurements on a CPU under Linux, torch 2.13: what the first training step of a process brings into memory of
-# torch's own code and buffers; and how much more than its tensors a process grows over some steps, because glibc's
-# allocator keeps freed pieces of less than 32 MB, as a share of the activations (0.25 to 0.8 in ten shapes).
-FIRST_STEP_BYTES = 80_000_000
-ALLOCATOR_SHARE = 0.4
+# Two measurements on a CPU under Linux, torch 2.13, in a process that gives freed tensors back (runtime.give_memory_back; one
+# that does not keeps up to half as much again). What the first training steps bring into memory of torch's own code and
+# buffers; and what its checkpointing imports with the first block that it runs again.
+FIRST_STEP_BYTES = 40_000_000
+CHECKPOINTING_BYTES = 90_000_000
 
 
 class TrainingShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,7 +53,7 @@ class TrainingMemory(msgspec.Struct, frozen=True, kw_only=True):
                   to be run again)
     peak          the most that all tensors take at once
     peak_at       the moment of the peak: the backward pass of the `loss` or of the `blocks`, or its `end`
-    process_peak  by how much a fresh process on a CPU grows: the peak, torch's own memory, and freed pieces not given back
+    process_peak  by how much a fresh process on a CPU grows that gives freed tensors back: the peak, and torch's own memory
     """
 
     weights: int
@@ -117,7 +117,7 @@ def training_memory(spec: TransformerSpec, shape: TrainingShape) -> TrainingMemo
         workspace=workspace,
         peak=moments[peak_at],
         peak_at=msgspec.convert(peak_at, Literal["loss", "blocks", "end"]),
-        process_peak=moments[peak_at] + FIRST_STEP_BYTES + int(ALLOCATOR_SHARE * sum(activations.values())),
+        process_peak=moments[peak_at] + FIRST_STEP_BYTES + (CHECKPOINTING_BYTES if shape.checkpoints_blocks else 0),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from unembed.checkpoints import native
 from unembed.model.counts import count
+from unembed.recipes.memory import memory_sentence
 from unembed.training.loop import Trainer
 from unembed.visible import counted
 
@@ -46,6 +47,9 @@ def opening(trainer: Trainer, why: str = "") -> Iterator[str]:
     told = f"weight decay applies to {sizes.decayed:,} of them, and not to {sizes.undecayed:,}"
     yield f"{count(trainer.config.model).parameters:,} parameters: {told} (norms' gains, biases)"
     yield plan(trainer, why)
+    is_alone = trainer.model.embed.table.device.type == "cpu" and trainer.processes.n == 1
+    if is_alone and (memory := memory_sentence(trainer.config)):
+        yield memory
     if trainer.config.training.compile:
         yield "compiling the blocks; this takes a while, and the steps are faster then"
     trainer.prepare()

@@ -17,7 +17,8 @@ from unembed.model.transformer import Transformer
 from unembed.objectives import next_token_loss
 from unembed.training.processes import ALONE, Processes
 
-TOKENS_AT_ONCE = 8192
+# Whichever is fewer: the scores of a large vocabulary would take more memory than a training step does.
+TOKENS_AT_ONCE, SCORES_AT_ONCE = 8192, 1 << 23
 Batch = tuple[np.ndarray, np.ndarray]  # inputs and targets, [batch, pos] each
 
 
@@ -26,9 +27,9 @@ def evaluate(model: Transformer, val: TokenSplit, context_length: int, processes
     """Nats per token over the whole split: each token once, in windows that do not overlap, shared out over processes."""
     device = model.embed.table.device
     total, n_tokens = 0.0, 0
-    for (inputs, targets), counts in _own(
-        val.windows(context_length, max(1, TOKENS_AT_ONCE // context_length)), processes
-    ):
+    at_once = min(TOKENS_AT_ONCE, SCORES_AT_ONCE // model.spec.embedding.vocab_size)
+    windows = val.windows(context_length, max(1, at_once // context_length))
+    for (inputs, targets), counts in _own(windows, processes):
         ids, wanted = (torch.from_numpy(array).to(device) for array in (inputs, targets))
         loss = next_token_loss(model(ids), wanted)
         if counts:

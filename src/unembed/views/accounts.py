@@ -7,6 +7,7 @@ tying.py.
 from typing import Any
 
 from unembed.model.counts import BYTES_PER_NUMBER, count
+from unembed.objectives.chunked import SCORES_AT_ONCE
 from unembed.planning.flops import flops
 from unembed.planning.memory import STATES_PER_PARAMETER, TrainingShape, training_memory
 from unembed.results import Picture, Result, Table
@@ -25,9 +26,13 @@ def parameters(run: RunView) -> Result:
     parts = {part: n for part, n in counted.by_part.items() if n}
     cost = flops(spec)
     work = {part: n for part, n in cost.by_part.items() if n}
-    batch_size = run.training.get("batch_size")
+    batch_size, accumulate = run.training.get("batch_size"), run.training.get("accumulate")
     shape = TrainingShape(
-        batch_size=batch_size if isinstance(batch_size, int) else 1, context_length=spec.context_length
+        batch_size=batch_size if isinstance(batch_size, int) else 1,
+        context_length=spec.context_length,
+        scores_at_once=SCORES_AT_ONCE if run.training.get("chunked_loss") is True else None,
+        checkpoints_blocks=run.training.get("checkpoint_activations") is True,
+        accumulates=isinstance(accumulate, int) and accumulate > 1,
     )
     memory = training_memory(spec, shape)
     held = {
