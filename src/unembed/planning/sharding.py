@@ -13,7 +13,7 @@ import msgspec
 
 from unembed.model.counts import count, tensors
 from unembed.model.spec import TransformerSpec
-from unembed.planning.memory import ALLOCATOR_SHARE, FIRST_STEP_BYTES, TrainingShape, training_memory
+from unembed.planning.memory import CHECKPOINTING_BYTES, FIRST_STEP_BYTES, TrainingShape, training_memory
 from unembed.planning.rates import BYTES
 from unembed.planning.setup import Setup
 
@@ -99,7 +99,7 @@ def device_memory(spec: TransformerSpec, setup: Setup, *, on_cores: bool = False
         }
         peak_at = max(moments, key=moments.__getitem__)
         peak = moments[peak_at]
-    process = FIRST_STEP_BYTES + int(ALLOCATOR_SHARE * whole) if on_cores else 0
+    process = FIRST_STEP_BYTES + (CHECKPOINTING_BYTES if setup.recomputed > 0 else 0) if on_cores else 0
     return DeviceMemory(
         weights=4 * own,
         gradients=4 * own,

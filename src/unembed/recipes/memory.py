@@ -1,8 +1,7 @@
 """How much memory the steps of a run take, said before they begin, and a process that keeps to it.
 
 Nothing is said of what planning/memory.py does not count: dropout's masks, compiled blocks, mixed precision, other
-optimizers than AdamW. The
-next file to read is ../planning/memory.py.
+optimizers than AdamW. The next file to read is ../planning/memory.py.
 """
 
 from unembed.objectives.chunked import SCORES_AT_ONCE
