@@ -29,6 +29,7 @@ from unembed.verify import (
     counts,
     export,
     gradient_split,
+    lens_identity,
     parity,
     resume,
     subject_of,
@@ -78,7 +79,7 @@ def _shards(made):
     return TokenShards.open(made.path / "data")
 
 
-@pytest.mark.parametrize("claim", [counts, tie, gradient_split, cache, batch, export])
+@pytest.mark.parametrize("claim", [counts, tie, gradient_split, cache, batch, lens_identity, export])
 def test_sound_model_is_proved(claim):
     found = claim.claim(subject())
     assert found.status == "proved", found
@@ -98,6 +99,30 @@ def test_looking_leaves_the_model_as_it_was():
     verify(examined)
     for (name, one), (_, other) in zip(examined.model.named_parameters(), fresh.model.named_parameters(), strict=True):
         assert torch.equal(one, other), name
+
+
+@pytest.mark.parametrize("fault", ["bias", "norm", "a scale of its own", "not a number", "a look that changes"])
+def test_lens_identity_fails_for_a_model_that_scores_otherwise_than_its_parts_say(monkeypatch, fault):
+    one = subject(changed(base(), head__has_bias=True))
+    model, head = one.model, one.model.head
+    own, hidden = head.forward, model.hidden
+    if fault == "bias":
+        monkeypatch.setattr(head, "forward", lambda *given: own(*given) - head.bias)
+    elif fault == "norm":
+        monkeypatch.setattr(head, "forward", lambda normed, *rest: own(normed - normed.mean(), *rest))
+    elif fault == "a scale of its own":
+        monkeypatch.setattr(head, "forward", lambda *given: own(*given) * 1.001)
+    elif fault == "not a number":
+        torch.nn.init.constant_(head.bias, float("nan"))
+    else:  # a hook that somebody forgot, which wakes when it is looked at
+
+        def looked_at(ids, **options):
+            resid = hidden(ids, **options)
+            return resid if options.get("tap", transformer.no_tap) is transformer.no_tap else resid.flip(-1)
+
+        monkeypatch.setattr(model, "hidden", looked_at)
+    found = lens_identity.claim(one)
+    assert found.status == "failed", found
 
 
 def test_counts_fails_for_a_parameter_that_no_description_names():

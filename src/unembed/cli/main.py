@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tokenize": ("unembed.cli.tokenize", "Show a text as ids and tokens, or compare tokenizers on a file."),
     "count": ("unembed.cli.count", "Count a model's parameters, part by part."),
     "tie": ("unembed.cli.tie", "Say whether a model is really tied, and repair it."),
+    "lens": ("unembed.cli.lens", "Show what each layer would say, token by token."),
     "attribute": ("unembed.cli.attribute", "Say which part of a model wrote how much of a score."),
     "attention": ("unembed.cli.attention", "Show what each attention head looks at."),
     "patch": ("unembed.cli.patch", "Find where in a model the difference between two texts is known."),

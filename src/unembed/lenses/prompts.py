@@ -43,6 +43,8 @@ def target_of(model: Transformer, target: Any, *, what: str = "lens") -> int | N
     if not isinstance(target, str):
         raise UsageError(f"{what}: target is {repr(target)[:60]}, expected a token's text or its id")
     tokenizer = _tokenizer_of(model, what)
+    if not target:
+        raise UsageError(f"{what}: the target '' has no tokens; a target is one token, as a text or an id")
     for text in (target, f" {target}"):
         ids = [int(i) for i in tokenizer.encode_ids(text, is_continuation=True)]
         if len(ids) == 1 and text == target and ids[0] != tokenizer.unknown_id:
@@ -69,5 +71,8 @@ def layers_of(layers: Any, *, what: str = "lens") -> Sequence[float] | None:
 def _tokenizer_of(model: Transformer, what: str) -> Tokenizer:
     tokenizer: Tokenizer | None = model.tokenizer
     if tokenizer is None:
-        raise InputError(f"{what}: this model has no tokenizer, so a text has no ids; give ids=[...] instead")
+        raise InputError(
+            f"{what}: this model has no tokenizer, so a text has no ids; name its file with --tokenizer, or in Python give "
+            "ids=[...] instead"
+        )
     return tokenizer

@@ -1,0 +1,151 @@
+"""`unembed lens`: what each layer of a model would say, as a grid in the terminal or as data."""
+
+import re
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from unembed.cli.models import model_options, open_model
+from unembed.cli.paths import complete_model
+from unembed.cli.render import format_option, is_live, quiet_option, say, words, write_result
+from unembed.errors import UsageError
+
+if TYPE_CHECKING:
+    from unembed.results import Result
+
+
+@click.command(name="lens", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model", shell_complete=complete_model)
+@click.argument("text")
+@click.option("--layers", metavar="LIST", help="Layers to read, such as 0,4,8-12; the last one is always read.")
+@click.option(
+    "--after-attention", is_flag=True, help="Also read the stream inside each block: 0.5 is inside the first."
+)
+@click.option(
+    "--top", type=int, default=5, show_default=True, help="How many of the best tokens of each layer to give."
+)
+@click.option("--target", metavar="TEXT", help="A token to follow through all layers and positions.")
+@model_options
+@format_option
+@quiet_option
+def command(
+    model: str,
+    text: str,
+    layers: str | None,
+    after_attention: bool,
+    top: int,
+    target: str | None,
+    tokenizer: str | None,
+    like: str | None,
+    output_format: str,
+    quiet: bool,
+) -> None:
+    """Show what each layer of MODEL would say after each token of TEXT, if it were the last. TEXT "-" reads standard input.
+
+    The final norm and the unembedding are applied to the stream after every layer. The last layer must be the model's own
+    answer; how far it is off is given as identity_error.
+
+    Examples:
+
+    \b
+        unembed lens runs/tour "the girls near the house"
+        unembed lens model.gguf "The capital of France is" --target " Paris"
+    """
+    from unembed.lenses.logit_lens import logit_lens
+    from unembed.lenses.prompts import target_of, text_ids, token_texts
+
+    asked = None if layers is None else parsed_layers(layers)
+    if text == "-":
+        text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+    opened = open_model(model, tokenizer, like, quiet=quiet)
+    found = logit_lens(
+        opened,
+        text_ids(opened, text),
+        texts=token_texts(opened),
+        n_top=top,
+        layers=asked,
+        after_attention=after_attention,
+        target=target_of(opened, target),
+    )
+    if output_format == "table":
+        _write_table(found)
+        for note in found.notes:
+            say(words().text(f"note.{note}"), quiet=quiet)
+    else:
+        write_result(found if output_format == "json" else _as_rows(found), output_format)
+
+
+def parsed_layers(text: str) -> list[float]:
+    """Numbers and ranges of whole numbers. Raises: UsageError for anything else.
+
+    >>> parsed_layers("0,2.5,4-6")
+    [0, 2.5, 4, 5, 6]
+    """
+    found: list[float] = []
+    for part in text.split(","):
+        span = re.fullmatch(r"\s*(\d{1,6})\s*-\s*(\d{1,6})\s*", part)
+        one = re.fullmatch(r"\s*(\d{1,6})(\.\d{1,3})?\s*", part)
+        if span and int(span[1]) <= int(span[2]):
+            found += range(int(span[1]), int(span[2]) + 1)
+        elif one:
+            found.append(float(part) if one[2] else int(one[1]))
+        else:
+            raise UsageError(f"--layers {text!r}: {part!r} is no layer; give numbers and ranges such as 0,4,8-12")
+    return found
+
+
+def _write_table(found: "Result") -> None:
+    """The grid, what each layer says at the end of the text, and the single numbers."""
+    import shutil
+
+    from unembed.cli.lens_grid import color_of, lines_of_grid
+    from unembed.cli.render import paint
+
+    width = shutil.get_terminal_size().columns if is_live(sys.stdout) else None
+
+    def shaded(cell: str, probability: float) -> str:
+        background, ink = color_of(probability)
+        return paint(cell, sys.stdout, bg=background, fg=ink)
+
+    click.echo("\n".join([*lines_of_grid(found, words(), width=width, paint=shaded), ""]), color=True)
+    write_result(_at_the_end(found), "table")
+
+
+def _at_the_end(found: "Result") -> "Result":
+    """The last position alone, a row a layer from the last one down, and the values that are single numbers."""
+    from unembed.results import Result, Table
+
+    lens = found.tables["lens"]
+    last: list[dict[str, Any]] = [row for row in lens.rows() if row["position"] == len(found.values["tokens"]) - 1][
+        ::-1
+    ]
+    names = ["layer", "text", "probability", "entropy_nats", "kl_to_final_nats"]
+    columns: dict[str, Any] = {name: [row[name] for row in last] for name in names}
+    values: dict[str, Any] = {"identity_error": found.values["identity_error"]}
+    if (target := found.values.get("target")) is not None:
+        columns |= {name: [row[name] for row in last] for name in ("target_rank", "target_probability")}
+        values = {"target": _shown(target["text"]), **values}
+    columns["text"] = [_shown(text) for text in columns["text"]]
+    columns["top"] = [
+        "; ".join(f"{_shown(text)} {words().percent(share)}" for text, share in row["top"][1:]) for row in last
+    ]
+    units = {name: unit for name, unit in lens.units.items() if name in columns}
+    return Result(name="lens", values=values, tables={"lens_at_the_end": Table(columns=columns, units=units)})
+
+
+def _shown(text: object) -> str:
+    from unembed.visible import visible
+
+    return visible(str(text), marks_edges=True)
+
+
+def _as_rows(found: "Result") -> "Result":
+    """Rows for CSV, JSON lines and Parquet: the best tokens as lists of one kind each, which a column can hold."""
+    from unembed.results import Table
+
+    lens, best = found.tables["lens"], found.tables["top"]
+    columns = {name: values for name, values in lens.columns.items() if name != "top"}
+    columns |= {f"top_{name}": best[name] for name in ("ids", "texts", "probabilities")}
+    return replace(found, tables={"lens": Table(columns=columns, units=lens.units)}, pictures=())
