@@ -63,13 +63,13 @@ def smollm2_folder(folder: Path, gguf: Path | None) -> Path | None:
     return folder
 
 
-def theirs(folder: Path, prompt: list[int]) -> Decode:
+def theirs(folder: Path, prompt: list[int], n_new: int) -> Decode:
     """transformers' greedy generate with its cache; nothing ends the text early."""
     from transformers import AutoModelForCausalLM, GenerationConfig
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     options = GenerationConfig(
-        max_new_tokens=N_NEW, min_new_tokens=N_NEW, do_sample=False, use_cache=True, pad_token_id=0, eos_token_id=None
+        max_new_tokens=n_new, min_new_tokens=n_new, do_sample=False, use_cache=True, pad_token_id=0, eos_token_id=None
     )
     ids = torch.tensor([prompt])
     mask = torch.ones_like(ids)
@@ -83,22 +83,22 @@ def theirs(folder: Path, prompt: list[int]) -> Decode:
     return run
 
 
-def ours(model: Transformer, prompt: list[int], lookup: int = 0) -> Decode:
+def ours(model: Transformer, prompt: list[int], n_new: int, lookup: int = 0) -> Decode:
     """Our greedy decoding; nothing ends the text early."""
 
     def run() -> list[int]:
-        options: dict[str, Any] = {"n_tokens": N_NEW, "sampling": GREEDY, "seeds": [0], "lookup": lookup}
+        options: dict[str, Any] = {"n_tokens": n_new, "sampling": GREEDY, "seeds": [0], "lookup": lookup}
         return generate_ids(model, [prompt], **options)[0].ids
 
     return run
 
 
-def measure(name: str, folder: Path, rounds: int, lookup: int) -> dict[str, Any]:
+def measure(name: str, folder: Path, rounds: int, lookup: int, n_new: int = N_NEW) -> dict[str, Any]:
     """All contenders on one model, their ratios, and what the rounding does."""
     model = load(folder, dtype="float32")
     generator = torch.Generator().manual_seed(1)
     prompt = torch.randint(model.spec.embedding.vocab_size, (N_PROMPT,), generator=generator).tolist()
-    contenders = {THEIRS: theirs(folder, prompt), AS_LOADED: ours(model, prompt)}
+    contenders = {THEIRS: theirs(folder, prompt, n_new), AS_LOADED: ours(model, prompt, n_new)}
     made: dict[str, Any] = {}
     for kind in KINDS:
         if (reason := unavailable(kind, model.embed.table.device)) is not None:
@@ -109,19 +109,19 @@ def measure(name: str, folder: Path, rounds: int, lookup: int) -> dict[str, Any]
         seconds = time.perf_counter() - began
         errors = rounding_error(model, copied, prompt).values
         made[kind] = {"seconds_to_make": seconds, "derived_bytes": derived_bytes(copied), **errors}
-        contenders[kind] = ours(copied, prompt)
+        contenders[kind] = ours(copied, prompt, n_new)
         if kind == "float32" and lookup:
-            contenders[f"float32, {lookup} guesses"] = ours(copied, prompt, lookup)
+            contenders[f"float32, {lookup} guesses"] = ours(copied, prompt, n_new, lookup)
     ids = {contender: run() for contender, run in contenders.items()}
     timing = take_turns(contenders, n_rounds=rounds, calls_per_round=1, n_warmup=0)
     ratios = {kind: [t / o for t, o in zip(timing.seconds[THEIRS], timing.seconds[kind], strict=True)] for kind in ids}
-    rates = timing.rates(N_NEW)
+    rates = timing.rates(n_new)
     rows = []
     for contender in contenders:
         agrees = sum(a == b for a, b in zip(ids[contender], ids[THEIRS], strict=True))
         kl = f"{made[contender]['kl_nats']:.1e}" if contender in made else ""
-        rows.append([contender, spread(rates[contender], 1), spread(ratios[contender], 2), f"{agrees}/{N_NEW}", kl])
-    print(f"\n{name}, {N_PROMPT} + {N_NEW} tokens")
+        rows.append([contender, spread(rates[contender], 1), spread(ratios[contender], 2), f"{agrees}/{n_new}", kl])
+    print(f"\n{name}, {N_PROMPT} + {n_new} tokens")
     print(table(["contender", "new tokens per second", "times as fast", "ids as theirs", "KL, nats"], rows))
     for key, facts in made.items():
         print(
@@ -151,6 +151,9 @@ def main() -> int:
     """Measures, prints the tables; 1 if a claim does not hold on this machine."""
     parser = make_parser("new tokens per second of greedy decoding")
     parser.add_argument("--only", choices=("gpt2", "smollm2"), help="one of the two models")
+    parser.add_argument(
+        "--new", type=int, default=N_NEW, metavar="N", help=f"tokens to write (default {N_NEW}; claims are of that)"
+    )
     parser.add_argument("--gguf", type=Path, metavar="FILE", help="SmolLM2-135M's file, if it is here already")
     parser.add_argument("--lookup", type=int, default=0, metavar="N", help="let prompt lookup guess N tokens, too")
     options = parser.parse_args()
@@ -165,7 +168,7 @@ def main() -> int:
             target = Path(place) / "model"
             folder = gpt2_folder(target) if name == "gpt2" else smollm2_folder(target, options.gguf)
             if folder is not None:
-                results[name] = measure(name, folder, options.rounds, options.lookup)
+                results[name] = measure(name, folder, options.rounds, options.lookup, options.new)
     claims = {name: verdicts(found) for name, found in results.items()}
     for name, held in claims.items():
         said = [f"{key} >= {CLAIMS[key]} {'holds' if is_held else 'MISSED'}" for key, is_held in held.items()]

@@ -7,7 +7,9 @@ import torch
 from oracles import rounded
 from unembed.errors import InputError, UsageError
 from unembed.generation.weights import packing
+from unembed.generation.weights.modules import Joined
 from unembed.generation.weights.packing import KINDS, check_kind, pack, unavailable
+from unembed.model.linear import Projection
 
 CPU = torch.device("cpu")
 ROUNDED = [
@@ -113,3 +115,20 @@ def test_where_a_kernel_is_missing_it_is_said_what_to_take(monkeypatch):
 def test_seeded_an_engine_that_computes_something_else_is_not_taken(monkeypatch):
     monkeypatch.setattr(torch.ops.quantized, "linear_dynamic", lambda x, *_: x * 2)
     assert packing._int8_engine() is None
+
+
+@pytest.mark.parametrize("kind", ROUNDED)
+def test_joined_projections_give_what_each_gives_alone(kind):
+    """One product for three, biases where there are some; a part of another vector is never taken for this one's."""
+    owns = [Projection(16, width, has_bias=width != 8) for width in (24, 8, 8)]
+    for number, own in enumerate(owns):
+        own.weight.data = torch.tensor(numbers(*own.weight.shape, seed=number))
+        if own.bias is not None:
+            own.bias.data = torch.tensor(numbers(len(own.bias), seed=10 + number))
+    joined = Joined(owns, kind, "w")
+    vectors = [torch.tensor(numbers(1, 1, 16, seed=seed)) for seed in (5, 6)]
+    alone = [[pack(kind, own.weight, own.bias, "w").product(x.view(1, -1)) for own in owns] for x in vectors]
+    for at, number in [(0, 0), (0, 1), (0, 2), (0, 2), (1, 0), (0, 1), (1, 1), (1, 2)]:
+        found = joined.part(vectors[at], number)
+        assert found.shape == (1, 1, owns[number].weight.shape[0])
+        assert torch.allclose(found[0], alone[at][number], rtol=1e-6, atol=1e-6)

@@ -10,14 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from unembed.errors import UsageError
 from unembed.generation.checks import check_model
-from unembed.generation.weights.modules import PackedHead, PackedProjection
+from unembed.generation.weights.modules import Joined, PackedHead, PackedProjection
 from unembed.generation.weights.packing import WeightKind, check_kind, unavailable
+from unembed.model.attention import AttentionModule
 from unembed.model.head import Head
 from unembed.model.linear import Projection
+from unembed.model.mlp import MlpModule
 from unembed.model.transformer import Transformer
 
 
@@ -34,16 +36,33 @@ def with_weights(model: Transformer, kind: WeightKind) -> Transformer:
     if (reason := unavailable(kind, model.embed.table.device)) is not None:
         raise UsageError(f"weights: {reason}")
     if kind == "float32":
-        return lay_columns(_rebuilt(model, lambda _, __: None, copies_parameters=True))
+        return lay_columns(_rebuilt(model, lambda _: None, copies_parameters=True))
 
-    def packed(name: str, module: nn.Module) -> nn.Module | None:
-        if isinstance(module, Projection) and not name.startswith("head."):
-            return PackedProjection(module, kind, name)
-        if isinstance(module, Head):
-            return PackedHead(module, model.unembed_table(), kind)
-        return None
+    exchanged = _packed_projections(model, kind)
+
+    def packed(module: nn.Module) -> nn.Module | None:
+        return PackedHead(module, model.unembed_table(), kind) if isinstance(module, Head) else exchanged.get(module)
 
     return _rebuilt(model, packed)
+
+
+def _packed_projections(model: Transformer, kind: WeightKind) -> dict[nn.Module, nn.Module]:
+    """For each projection of the blocks the packed one; those that read the same vector share a matrix."""
+    made: dict[nn.Module, nn.Module] = {}
+    for name, module in model.blocks.named_modules():
+        groups: list[dict[str, Projection]] = []
+        if isinstance(module, AttentionModule):
+            groups = [
+                {"q_proj": module.q_proj, "k_proj": module.k_proj, "v_proj": module.v_proj},
+                {"o_proj": module.o_proj},
+            ]
+        elif isinstance(module, MlpModule):
+            gate = {} if module.gate is None else {"gate": module.gate}
+            groups = [gate | {"up": module.up}, {"down": module.down}]
+        for group in groups:
+            joined = Joined(list(group.values()), kind, f"blocks.{name}.{', '.join(group)}")
+            made |= {own: PackedProjection(own, joined, number) for number, own in enumerate(group.values())}
+    return made
 
 
 def lay_columns(model: Transformer) -> Transformer:
@@ -60,13 +79,9 @@ def lay_columns(model: Transformer) -> Transformer:
 
 def derived_bytes(model: Transformer) -> int:
     """The bytes of packed copies that a model of `with_weights` has beside its own parameters; 0 for any other."""
-    total = 0
-    for module in model.modules():
-        if isinstance(module, PackedProjection):
-            total += module.derived.n_bytes
-        elif isinstance(module, PackedHead):
-            total += module.derived_table.n_bytes
-    return total
+    packed = {id(one.derived): one.derived.packed for one in model.modules() if isinstance(one, PackedProjection)}
+    tables = [one.derived_table for one in model.modules() if isinstance(one, PackedHead)]
+    return sum(one.n_bytes for one in (*packed.values(), *tables))
 
 
 def _check_float32(model: Transformer) -> None:
@@ -80,7 +95,7 @@ def _check_float32(model: Transformer) -> None:
 
 def _rebuilt(
     root: Transformer,
-    exchange: Callable[[str, nn.Module], nn.Module | None],
+    exchange: Callable[[nn.Module], nn.Module | None],
     *,
     copies_parameters: bool = False,
 ) -> Transformer:
@@ -97,23 +112,15 @@ def _rebuilt(
             done[id(own)] = nn.Parameter(own.detach().clone(), requires_grad=own.requires_grad)
         return done[id(own)]
 
-    def rebuild(name: str, module: nn.Module) -> nn.Module:
-        if (other := exchange(name, module)) is not None:
+    def rebuild(module: nn.Module) -> nn.Module:
+        if (other := exchange(module)) is not None:
             return other
         new = copy.copy(module)
         fields: dict[str, Any] = vars(new)
         fields["_parameters"] = {key: parameter_of(own) for key, own in module._parameters.items()}
-        fields["_modules"] = {
-            key: None if child is None else rebuild(f"{name}.{key}".lstrip("."), child)
-            for key, child in module._modules.items()
-        }
+        fields["_modules"] = {key: None if child is None else rebuild(child) for key, child in module._modules.items()}
         return new
 
-    made = rebuild("", root)
+    made = rebuild(root)
     assert isinstance(made, Transformer)
     return made
-
-
-def is_by_columns(table: Tensor) -> bool:
-    """Whether a matrix is stored column by column."""
-    return table.stride(0) == 1 and table.stride(1) == table.shape[0]

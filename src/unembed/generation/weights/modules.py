@@ -5,6 +5,8 @@ one row at a time (a prompt, a batch) goes through the parameters themselves, as
 quick for one row only. The next file to read is copies.py.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -16,19 +18,45 @@ from unembed.model.linear import Projection
 from unembed.model.taps import Tap
 
 
-class PackedProjection(nn.Module):
-    """As `Projection`, with a packed copy of its weight for a single row. Axes: `from_width`, `to_width` are local."""
+class Joined:
+    """Projections that read the same vector, packed as one matrix: one product, and each takes its part of it.
 
-    def __init__(self, own: Projection, kind: WeightKind, name: str) -> None:
+    A kernel's call costs as much as reading a small matrix, and a layer has seven matrices. The product is kept until its last
+    part is taken, and taken only for the very tensor that it was made of.
+    """
+
+    def __init__(self, owns: Sequence[Projection], kind: WeightKind, name: str) -> None:
+        self._widths = [own.weight.shape[0] for own in owns]
+        biases = [own.weight.new_zeros(own.weight.shape[0]) if own.bias is None else own.bias for own in owns]
+        bias = torch.cat(biases).detach() if any(own.bias is not None for own in owns) else None
+        self.packed = pack(kind, torch.cat([own.weight for own in owns]).detach(), bias, name)
+        self._x: Tensor | None = None
+        self._parts: tuple[Tensor, ...] = ()
+
+    def part(self, x: Float[Tensor, "*axes from_width"], number: int) -> Float[Tensor, "*axes to_width"]:
+        """What projection `number` makes of a single vector. Axes: `from_width`, `to_width` are local."""
+        if x is not self._x:
+            made = self.packed.product(x.view(1, -1)).view(*x.shape[:-1], -1)
+            self._x, self._parts = x, made.split_with_sizes(self._widths, dim=-1)
+        part = self._parts[number]
+        if number == len(self._widths) - 1:
+            self._x, self._parts = None, ()
+        return part
+
+
+class PackedProjection(nn.Module):
+    """As `Projection`, with its part of a packed copy for a single row. Axes: `from_width`, `to_width` are local."""
+
+    def __init__(self, own: Projection, derived: Joined, number: int) -> None:
         super().__init__()
         self.weight, self.bias = own.weight, own.bias
-        self.derived = pack(kind, own.weight, own.bias, name)
+        self.derived, self._number = derived, number
 
     def forward(self, x: Float[Tensor, "*axes from_width"]) -> Float[Tensor, "*axes to_width"]:
         """Maps the last axis."""
         if x.numel() != x.shape[-1]:
             return F.linear(x, self.weight, self.bias)
-        return self.derived.product(x.view(1, -1)).view(*x.shape[:-1], -1)
+        return self.derived.part(x, self._number)
 
 
 class PackedHead(nn.Module):
