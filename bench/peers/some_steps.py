@@ -1,0 +1,82 @@
+"""One process, or one of several under torchrun, that trains a few steps and says what they took in time and memory.
+
+    python bench/peers/some_steps.py NAME BATCH CONTEXT PARALLEL THREADS STEPS
+
+The first process prints the middle seconds of a step after the second one, and by how much the peak resident size of the
+largest process rose over what it was before the model was built. plan.py, beside this folder, starts it.
+"""
+
+import importlib
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from planned import SHAPES
+from unembed.corpora.windows import TokenSplit
+from unembed.model.init import Gpt2Init
+from unembed.optim.adamw import AdamWConfig
+from unembed.optim.schedules import Cosine
+from unembed.training.config import Kind, RunConfig, TrainingConfig
+from unembed.training.loop import Trainer
+from unembed.training.parallel import Parallel
+from unembed.training.processes import joined
+
+
+def resident_bytes(field: str) -> int:
+    """VmRSS, what is resident now, or VmHWM, the most that ever was, of this process under Linux."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def main(name: str, batch_size: int, context_length: int, parallel: Kind, threads: int, steps: int) -> None:
+    """Builds, trains, prints. `batch_size` is that of one process."""
+    torch.set_num_threads(threads)
+    spec = SHAPES[name](context_length)
+    with joined(os.environ, "cpu") as processes:
+        training = TrainingConfig(
+            steps=10**6,
+            batch_size=batch_size * processes.n,
+            accumulate=1,
+            optimizer=AdamWConfig(beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.1),
+            schedule=Cosine(peak=1e-4, floor=1e-5, warmup_steps=100),
+            clip_norm=1.0,
+            dropout=0.0,
+            log_every=10**6,
+            eval_every=10**6,
+            checkpoint_every=10**6,
+            keep_every=None,
+            compile=False,
+            parallel=parallel,
+        )
+        config = RunConfig(recipe="nanogpt-cpu", seed=1, model=spec, init=Gpt2Init(std=0.02), training=training)
+        ids = np.random.default_rng(0).integers(0, spec.embedding.vocab_size, 100_000).astype(np.uint16)
+        split = TokenSplit("train", ids)
+        if parallel != "none":  # what the libraries take is no part of the model's memory
+            importlib.import_module("torch.distributed.fsdp")
+            importlib.import_module("torch.distributed.tensor")
+        before = resident_bytes("VmRSS")
+        laid = Parallel(parallel, processes)
+        trainer = Trainer(laid.build(spec, config.init, seed=1), config, split, split, parallel=laid)
+        trainer.prepare()
+        took = []
+        for _ in range(steps):
+            began = time.perf_counter()
+            trainer.step()
+            took.append(time.perf_counter() - began)
+        grown = processes.gathered(resident_bytes("VmHWM") - before)
+        if processes.is_first:
+            print(json.dumps({"seconds": statistics.median(took[2:]), "bytes": max(grown)}), flush=True)
+
+
+if __name__ == "__main__":
+    kind: Kind = msgspec.convert(sys.argv[4], Kind)
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), kind, int(sys.argv[5]), int(sys.argv[6]))
