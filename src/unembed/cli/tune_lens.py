@@ -6,7 +6,6 @@ import click
 
 from unembed.cli.models import model_options, open_model
 from unembed.cli.paths import complete_model
-from unembed.cli.progress import PLAIN_EVERY_SECONDS
 from unembed.cli.render import format_option, quiet_option, say, write_result
 
 
@@ -61,6 +60,7 @@ def command(
     """
     from pathlib import Path
 
+    from unembed.cli.progress import PLAIN_EVERY_SECONDS
     from unembed.errors import UsageError
     from unembed.lenses.tuned_lens import settings_for
     from unembed.recipes.tuning import Tuning, tune
