@@ -130,12 +130,16 @@ def lens(
     after_attention: bool = False,
     target: str | int | None = None,
     tuned: str | Path | None = None,
+    vectors: "Tensor | None" = None,
+    normalises: bool = True,
 ) -> Result:
     """Reads every layer of the stream through the model's own head. Give a text, or ids, [pos] or [batch, pos].
 
     `statistics` chooses among `top`, `entropy`, `logsumexp`, `kl_to_final`, `js_to_final`, `tv_to_final`, `target`,
     `cross_entropy`, `agreement`; None computes them all. See lenses/logit_lens.py for what each gives. `layers` chooses
     layers, `after_attention` adds those inside the blocks, `target` is a token to follow everywhere, as a text or an id.
+    Instead of either, `vectors`, [d_model] or [n, d_model], are read as they are, see lenses/vectors.py; with
+    `normalises=False` they go to the head without the final norm.
     `tuned` names the file of a lens that `unembed tune-lens` made for this model. Texts are null without a tokenizer.
     Raises: CheckpointError for a tuned lens of another model; InputError when a text is given and the model has no
     tokenizer; UsageError when neither or both are given, a statistic or layer is unknown, or the target is not one token;
@@ -148,8 +152,12 @@ def lens(
     from unembed.lenses.prompts import layers_of, target_of, text_ids, token_texts
     from unembed.lenses.tuned_file import load_lens
 
-    if (text is None) == (ids is None):
-        raise UsageError("lens: give either a text or ids")
+    if [text is None, ids is None, vectors is None].count(False) != 1:
+        raise UsageError("lens: give either a text or ids, or vectors alone")
+    if vectors is not None:
+        from unembed.lenses.vectors import read_vectors
+
+        return read_vectors(model, vectors, texts=token_texts(model), n_top=top, normalises=normalises)
     if text is not None:
         ids = text_ids(model, text)
     assert ids is not None

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     "--top", type=int, default=5, show_default=True, help="How many of the best tokens of each layer to give."
 )
 @click.option("--target", metavar="TEXT", help="A token to follow through all layers and positions.")
+@click.option(
+    "--tuned", metavar="FILE", help="Read through the translators that `unembed tune-lens` trained for this model."
+)
 @model_options
 @format_option
 @quiet_option
@@ -37,6 +40,7 @@ def command(
     after_attention: bool,
     top: int,
     target: str | None,
+    tuned: str | None,
     tokenizer: str | None,
     like: str | None,
     output_format: str,
@@ -55,6 +59,7 @@ def command(
     """
     from unembed.lenses.logit_lens import logit_lens
     from unembed.lenses.prompts import target_of, text_ids, token_texts
+    from unembed.lenses.tuned_file import load_lens
 
     asked = None if layers is None else parsed_layers(layers)
     if text == "-":
@@ -68,6 +73,7 @@ def command(
         layers=asked,
         after_attention=after_attention,
         target=target_of(opened, target),
+        tuned=None if tuned is None else load_lens(tuned, opened),
     )
     if output_format == "table":
         _write_table(found)

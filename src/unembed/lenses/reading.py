@@ -49,6 +49,7 @@ def read(
     targets: Int[Tensor, " pos"] | None = None,
     following: Int[Tensor, " pos"] | None = None,
     translate: Translator | None = None,
+    normalises: bool = True,
     checks_identity: bool = True,
 ) -> Reading:
     """Measures what the head makes of each state; the last layer is the answer that the others are held against.
@@ -56,11 +57,12 @@ def read(
     `n_known` leaves out the rows of the table from that one on. `translate` changes states before the norm; the last
     layer is read as it is, whatever it returns. `targets` and `following` are the ids for the statistics `target` and
     `cross_entropy`, -1 for none. `checks_identity` holds the last layer's scores against `model.unembed` of its states.
+    Without `normalises` the states go to the head as they are: for directions, which have no size of their own.
     Half-precision models score in their own type, as they do by themselves; everything after the scores is float32.
     """
     n_layers, n_pos, _ = states.shape
     none = torch.full((n_pos,), -1, device=states.device)
-    head = _Head(model, n_known)
+    head = _Head(model, n_known, normalises)
     wanted = Wanted(
         statistics=frozenset(statistics),
         n_top=min(n_top, head.n_vocab),
@@ -114,8 +116,8 @@ def _groups(n_layers: int, depth: int) -> Iterator[list[int]]:
 class _Head:
     """What `model.unembed` does, without taps and into a buffer that is there already."""
 
-    def __init__(self, model: Transformer, n_known: int | None) -> None:
-        self._model, self._head = model, model.head
+    def __init__(self, model: Transformer, n_known: int | None, normalises: bool) -> None:
+        self._model, self._head, self._normalises = model, model.head, normalises
         table = model.unembed_table()
         self.n_vocab = len(table) if n_known is None else min(n_known, len(table))
         self._table = table[: self.n_vocab].T
@@ -128,7 +130,8 @@ class _Head:
         self, states: Float[Tensor, "pos layer d_model"], buffer: Float[Tensor, "rows vocab"]
     ) -> Float[Tensor, "pos layer vocab"]:
         """The scores of some states, in the first rows of the buffer. Local axis: rows."""
-        features = self._head.features(self._model.normed(states)).flatten(0, 1)
+        normed = self._model.normed(states) if self._normalises else states
+        features = self._head.features(normed).flatten(0, 1)
         wide = buffer[: len(features)]
         out = wide if self.wide == features.dtype else self._room(buffer, features.dtype)[: len(features)]
         if self._bias is None:
