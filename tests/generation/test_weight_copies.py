@@ -20,7 +20,7 @@ from unembed.generation.weights.copies import derived_bytes, lay_columns, with_w
 from unembed.generation.weights.packing import KINDS, unavailable
 from unembed.generation.weights.rounding import rounding_error
 from unembed.model.kv_cache import KvCache
-from unembed.model.spec import with_tying
+from unembed.model.spec import HEADS, with_head, with_tying
 from unembed.model.transformer import Transformer
 
 CPU = torch.device("cpu")
@@ -186,6 +186,22 @@ def test_a_kind_without_a_kernel_is_refused_with_the_next_step(monkeypatch):
     monkeypatch.setattr(copies, "unavailable", lambda kind, device: f"no {kind} on {device}; take float32")
     with pytest.raises(UsageError, match=r"weights: no int8 on cpu; take float32"):
         with_weights(float32(base()), "int8")
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("kind", HEADS)
+def test_every_kind_of_head_writes_with_every_kind_of_weights(kind):
+    """Heads that share the table through a matrix keep that matrix, and the embedding's use of it."""
+    model = Transformer(with_head(float32(base()).spec, kind)).float()
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3, generator=generator)
+    check_float32(model)
+    for weights in ROUNDED:
+        made = with_weights(model, weights)
+        assert list(made.state_dict()) == list(model.state_dict())
+        found = rounding_error(model, made, [3, 1, 4, 1, 5]).values
+        assert 0 < found["worst_logit_difference"] < 0.15
 
 
 def test_softcaps_and_scales_of_a_head_are_kept():

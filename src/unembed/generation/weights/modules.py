@@ -67,8 +67,9 @@ class PackedHead(nn.Module):
 
     def __init__(self, own: Head, unembed_table: Float[Tensor, "vocab d_model"], kind: WeightKind) -> None:
         super().__init__()
+        # whatever a head has now or some day, absent parts too, under the same names
+        vars(self).update(vars(own) | {"_parameters": dict(own._parameters), "_modules": dict(own._modules)})
         self.spec, self._own = own.spec, (own,)  # in a tuple, so that its parameters are not registered a second time
-        self.transform, self.table, self.bias = own.transform, own.table, own.bias
         self.derived_table = pack(kind, unembed_table, own.bias, "the unembedding table")
 
     def features(self, normed: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
