@@ -56,3 +56,15 @@ def test_commands_go_through_all_checkpoints(command, table, text_run):
     n_layers = len(set(found["layer"]))
     steps = [checkpoint.step for checkpoint in RunView.open(text_run).checkpoints]
     assert found["step"] == [step for step in steps for _ in range(n_layers)]
+
+
+def test_every_head_is_followed_over_training(text_run):
+    done = run("attention", text_run, "to be or not", "--over-training", "--format", "json")
+    assert done.code == 0, done
+    found, steps = done.json["heads"], [checkpoint.step for checkpoint in RunView.open(text_run).checkpoints]
+    heads = list(zip(found["step"], found["layer"], found["head"], strict=True))
+    assert len(set(heads)) == len(heads)
+    assert sorted(set(found["step"])) == steps
+    alone = run("attention", text_run, "to be or not", "--format", "json").json["heads"]
+    n = len(alone["layer"])
+    assert found["previous"][-n:] == pytest.approx(alone["previous"])

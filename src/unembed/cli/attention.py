@@ -4,6 +4,7 @@ import click
 
 from unembed.cli.looking import read_text, show
 from unembed.cli.models import model_options, open_model
+from unembed.cli.over_training import over_training_option
 from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, quiet_option
 
@@ -13,6 +14,7 @@ from unembed.cli.render import format_option, quiet_option
 @click.argument("text")
 @click.option("--layer", type=int, metavar="N", help="Show the patterns of this layer, from 0.")
 @click.option("--head", type=int, metavar="N", help="Of that layer, this head alone, from 0.")
+@over_training_option
 @model_options
 @format_option
 @quiet_option
@@ -21,6 +23,7 @@ def command(
     text: str,
     layer: int | None,
     head: int | None,
+    over_training: bool,
     tokenizer: str | None,
     like: str | None,
     output_format: str,
@@ -37,6 +40,7 @@ def command(
     \b
         unembed attention runs/tour "the girls near the boy sing"
         unembed attention runs/tour "the girls near the boy sing" --layer 1 --head 2
+        unembed attention runs/tour "the girls near the boy sing" --over-training
         unembed attention gpt2-folder "to be or not to be" --layer 5 --format json
     """
     from unembed.lenses.asking import token_ids
@@ -44,6 +48,18 @@ def command(
 
     loaded = open_model(model, tokenizer, like, quiet=quiet)
     ids = token_ids("attention", loaded, read_text(loaded, text, quiet=quiet))
+    if over_training:
+        from unembed.cli.render import write_result
+        from unembed.views.over_training import every_checkpoint
+        from unembed.views.over_training import over_training as through
+
+        measure = "induction_repeated" if loaded.spec.is_causal else "previous"
+        view = every_checkpoint(model)
+        found = through(
+            view, lambda one: attention_maps(one, ids), table="heads", y=measure, color="head", facet="layer"
+        )
+        write_result(found, output_format)
+        return
     found = attention_maps(loaded, ids, layer=layer, head=head)
     tables = {name: found.tables[name] for name in ("heads", "attended") if name in found.tables}
     show(found, output_format, quiet=quiet, tables=tables)

@@ -20,11 +20,14 @@ from unembed.views.texts import run_of
 Analyse = Callable[[Transformer], Result]
 
 
-def over_training(run: RunView, analyse: Analyse, *, table: str, color: str, y: str = "layer") -> Result:
+def over_training(
+    run: RunView, analyse: Analyse, *, table: str, color: str, y: str = "layer", facet: str | None = None
+) -> Result:
     """Applies an analysis to every kept checkpoint, in the order of the steps.
 
     The result has the analysis's own name and notes, its table `table` with a column `step` in front, and a grid over steps
-    and `y`, shaded by the column `color` and with its numbers written in.
+    and `y`, shaded by the column `color` and with its numbers written in. With a `facet` there are lines instead, `y` over
+    the steps, one for each `color`, in a panel for each `facet`: for a table that has several rows a layer, one a head.
     """
     columns: dict[str, list[Any]] = {"step": []}
     units: dict[str, str] = {}
@@ -45,12 +48,13 @@ def over_training(run: RunView, analyse: Analyse, *, table: str, color: str, y: 
         pictures=(
             Picture(
                 key="over_training",
-                kind="grid",
+                kind="grid" if facet is None else "lines",
                 table=table,
                 x="step",
                 y=y,
                 color=color,
-                text=color,
+                text=color if facet is None else None,
+                facet=facet,
                 tooltip=tuple(columns),
             ),
         ),
