@@ -49,3 +49,26 @@ def test_a_finished_lens_is_reported_when_resumed_and_refused_when_not(lens, tra
     assert again.json["layers"] == done.json["layers"]
     assert "the lens is finished already" in again.err
     assert run("tune-lens", trained, "--out", path, *QUICK).code == 3
+
+
+def test_a_text_is_read_through_the_lens_and_a_note_says_so(lens, trained):
+    path, _ = lens
+    plain = run("lens", trained, "to be", "--format", "json").json
+    tuned = run("lens", trained, "to be", "--tuned", path, "--format", "json").json
+    assert tuned["kl_to_final_nats"][0] != plain["kl_to_final_nats"][0]
+    assert tuned["entropy_nats"][-1] == pytest.approx(plain["entropy_nats"][-1], abs=1e-6)
+    shown = run("lens", trained, "to be", "--tuned", path, "--lang", "es")
+    assert "a través de un traductor" in shown.err
+    refused = run("lens", trained, "to be", "--tuned", path, "--after-attention")
+    assert refused.code == 2
+    assert "a tuned lens has translators after whole blocks alone" in refused.err
+
+
+def test_a_text_is_followed_over_training_layer_by_layer(trained):
+    found = run("lens", trained, "to be", "--over-training", "--format", "json").json["by_layer"]
+    alone = run("lens", trained, "to be", "--format", "json").json
+    n = len(alone["layers"])
+    assert found["layer"][-n:] == alone["layers"]
+    means = [sum(row) / len(row) for row in alone["kl_to_final_nats"]]
+    assert found["kl_to_final_nats"][-n:] == pytest.approx(means)
+    assert found["step"][0] == 0

@@ -7,6 +7,7 @@ from unembed.cli.models import model_options, open_model
 from unembed.cli.over_training import over_training_option
 from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, quiet_option
+from unembed.errors import UsageError
 
 
 @click.command(name="attention", context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,6 +50,8 @@ def command(
     loaded = open_model(model, tokenizer, like, quiet=quiet)
     ids = token_ids("attention", loaded, read_text(loaded, text, quiet=quiet))
     if over_training:
+        if layer is not None or head is not None:
+            raise UsageError("--over-training follows every head of every layer; leave out --layer and --head")
         from unembed.cli.render import write_result
         from unembed.views.over_training import every_checkpoint
         from unembed.views.over_training import over_training as through

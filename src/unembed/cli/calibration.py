@@ -3,7 +3,7 @@
 import click
 
 from unembed.cli.models import model_options, open_model
-from unembed.cli.over_training import over_training_option
+from unembed.cli.over_training import over_training_option, refuse_tuned
 from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, quiet_option, write_result
 
@@ -50,6 +50,8 @@ def command(
     from unembed.views.over_training import over_training as through
     from unembed.views.texts import splits_of
 
+    if over_training:
+        refuse_tuned(tuned)
     if tokens < 1:
         raise UsageError(f"--tokens is {tokens}; it must be at least 1")
     opened = open_model(model, tokenizer, like, quiet=quiet)

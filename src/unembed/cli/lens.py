@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unembed.cli.models import model_options, open_model
+from unembed.cli.over_training import over_training_option, refuse_tuned
 from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, is_live, quiet_option, say, words, write_result
 from unembed.errors import UsageError
 
 if TYPE_CHECKING:
+    from unembed.model.transformer import Transformer
     from unembed.results import Result
 
 
@@ -27,9 +29,8 @@ if TYPE_CHECKING:
     "--top", type=int, default=5, show_default=True, help="How many of the best tokens of each layer to give."
 )
 @click.option("--target", metavar="TEXT", help="A token to follow through all layers and positions.")
-@click.option(
-    "--tuned", metavar="FILE", help="Read through the translators that `unembed tune-lens` trained for this model."
-)
+@click.option("--tuned", metavar="FILE", help="Read every layer through a lens of `unembed tune-lens`.")
+@over_training_option
 @model_options
 @format_option
 @quiet_option
@@ -41,6 +42,7 @@ def command(
     top: int,
     target: str | None,
     tuned: str | None,
+    over_training: bool,
     tokenizer: str | None,
     like: str | None,
     output_format: str,
@@ -55,26 +57,43 @@ def command(
 
     \b
         unembed lens runs/tour "the girls near the house"
+        unembed lens runs/tour "the girls near the house" --tuned lens.safetensors
+        unembed lens runs/tour "the girls near the house" --over-training
         unembed lens model.gguf "The capital of France is" --target " Paris"
     """
     from unembed.lenses.logit_lens import logit_lens
     from unembed.lenses.prompts import target_of, text_ids, token_texts
     from unembed.lenses.tuned_file import load_lens
+    from unembed.views.over_training import by_layer, every_checkpoint
+    from unembed.views.over_training import over_training as through
 
+    if over_training:
+        refuse_tuned(tuned)
     asked = None if layers is None else parsed_layers(layers)
     if text == "-":
         text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
     opened = open_model(model, tokenizer, like, quiet=quiet)
-    found = logit_lens(
-        opened,
-        text_ids(opened, text),
-        texts=token_texts(opened),
-        n_top=top,
-        layers=asked,
-        after_attention=after_attention,
-        target=target_of(opened, target),
-        tuned=None if tuned is None else load_lens(tuned, opened),
-    )
+    translators = None if tuned is None else load_lens(tuned, opened)
+    ids, texts, followed = text_ids(opened, text), token_texts(opened), target_of(opened, target)
+
+    def read(one: "Transformer") -> "Result":
+        return logit_lens(
+            one,
+            ids,
+            texts=texts,
+            n_top=top,
+            layers=asked,
+            after_attention=after_attention,
+            target=followed,
+            tuned=translators,
+        )
+
+    if over_training:
+        view = every_checkpoint(model)
+        followed_through = through(view, lambda one: by_layer(read(one)), table="by_layer", color="cross_entropy_nats")
+        write_result(followed_through, output_format)
+        return
+    found = read(opened)
     if output_format == "table":
         _write_table(found)
         for note in found.notes:

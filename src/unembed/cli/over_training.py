@@ -13,16 +13,12 @@ from unembed.errors import UsageError
 
 
 def over_training_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --over-training to a command; a lens that was tuned for one checkpoint is refused beside it."""
-
-    def check(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
-        if value and context.params.get("tuned") is not None:
-            raise UsageError(
-                "--tuned belongs to one checkpoint; leave it out with --over-training, which goes through all"
-            )
-        return value
-
-    option = click.option(
-        "--over-training", is_flag=True, callback=check, help="For each kept checkpoint of a run, as one table."
-    )
+    """Adds --over-training to a command."""
+    option = click.option("--over-training", is_flag=True, help="For each kept checkpoint of a run, as one table.")
     return option(command)
+
+
+def refuse_tuned(tuned: str | None) -> None:
+    """Refuses a lens that was tuned for one checkpoint where all are gone through. Raises: UsageError."""
+    if tuned is not None:
+        raise UsageError("--tuned belongs to one checkpoint; leave it out with --over-training, which goes through all")

@@ -2,7 +2,7 @@
 
 import click
 
-from unembed.cli.over_training import over_training_option
+from unembed.cli.over_training import over_training_option, refuse_tuned
 from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, quiet_option, write_result
 
@@ -31,6 +31,8 @@ def command(run: str, tuned: str | None, over_training: bool, output_format: str
     from unembed.views.over_training import over_training as through
     from unembed.views.run import RunView
 
+    if over_training:
+        refuse_tuned(tuned)
     view = RunView.open(run)
     if not view.learns_grammar or not view.has_data:
         raise InputError(
