@@ -37,6 +37,7 @@ RAISED = [
     (MemoryError(), 4, "error: out of memory. Try a smaller batch_size"),
     (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 9 bytes"), 4, "error: out of memory"),
     (OSError(errno.ENOSPC, "No space left on device", "runs/x"), 4, "error: runs/x: No space left"),
+    (errors.PeerLostError("process 1 of 2 has lost another one"), 4, "error: process 1 of 2"),
     (errors.UnsafeError("would run code"), 5, "error: would run code"),
     (errors.NotFiniteError("step 3: loss nan"), 6, "error: step 3: loss nan"),
     (errors.Interrupted("saved at step 3"), 130, "error: saved at step 3"),
@@ -141,7 +142,7 @@ def test_help_of_each_command_has_examples_that_parse(name):
 
 def test_summary_of_each_command_is_one_line_and_the_module_exists():
     for name, (module, summary) in main.COMMANDS.items():
-        assert module == f"unembed.cli.{name}"
+        assert module == f"unembed.cli.{name.replace('-', '_')}"
         assert summary.endswith(".")
         assert len(summary) < 72
 
