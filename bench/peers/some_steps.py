@@ -25,6 +25,7 @@ from unembed.corpora.windows import TokenSplit
 from unembed.model.init import Gpt2Init
 from unembed.optim.adamw import AdamWConfig
 from unembed.optim.schedules import Cosine
+from unembed.runtime import give_memory_back
 from unembed.training.config import Kind, RunConfig, TrainingConfig
 from unembed.training.loop import Trainer
 from unembed.training.parallel import Parallel
@@ -63,6 +64,7 @@ def main(name: str, batch_size: int, context_length: int, parallel: Kind, thread
         if parallel != "none":  # what the libraries take is no part of the model's memory
             importlib.import_module("torch.distributed.fsdp")
             importlib.import_module("torch.distributed.tensor")
+        give_memory_back()  # as `unembed train` does for a run of this size
         before = resident_bytes("VmRSS")
         laid = Parallel(parallel, processes)
         trainer = Trainer(laid.build(spec, config.init, seed=1), config, split, split, parallel=laid)
