@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from oracles.specs import base, changed
@@ -21,10 +22,13 @@ from unembed.checkpoints.shards import local, whole
 from unembed.checkpoints.state import model_tensors, optimizer_tensors
 from unembed.corpora.windows import TokenSplit
 from unembed.objectives import IGNORED
+from unembed.tokenizers.characters import CharacterTokenizer
+from unembed.training import parallel
 from unembed.training.config import RunConfig, TyingConfig
 from unembed.training.loop import Trainer
 from unembed.training.parallel import Parallel
 from unembed.training.processes import Processes, joined
+from unembed.training.samples import Sampler
 from unembed.tying import examine
 from unembed.tying.watch import TableWatch
 
@@ -50,14 +54,14 @@ def config_of(*, head: str = "tied", wide: bool = False, **training: Any) -> Run
 
 
 def trainer_of(config: RunConfig, processes: Processes, *, split: str = "tokens", **rest: Any) -> Trainer:
-    parallel = Parallel(config.training.parallel, processes)
-    model = parallel.build(config.model, config.init, seed=config.seed)
+    shared = Parallel(config.training.parallel, processes)
+    model = shared.build(config.model, config.init, seed=config.seed)
     train = tokens(400)
     train = Holes(train.name, train.ids) if split == "holes" else train
     watch = TableWatch(
         model, gradient_every=config.training.tying.gradient_every, group=processes if processes.n > 1 else None
     )
-    return Trainer(model, config, train, tokens(60, seed=1), watch=watch, parallel=parallel, **rest)
+    return Trainer(model, config, train, tokens(60, seed=1), watch=watch, parallel=shared, **rest)
 
 
 def digest(tensor: Tensor) -> str:
@@ -101,6 +105,54 @@ def memory(kind: str = "fsdp", head: str = "tied") -> dict[str, Any]:
                 {part.untyped_storage()._cdata: part.untyped_storage().nbytes() for part in parts}.values()
             )
         return {**held, "loss": loss, "table": digest(whole(trainer.model.embed.table))}
+
+
+def messages(kind: str, accumulate: int) -> int:
+    """How many messages with gradients one step sends: reduce-scatters of FSDP2, buckets of DDP."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    sent = [0]
+
+    def averaged(state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        sent[0] += 1
+        return allreduce_hook(None, bucket)
+
+    def counted(before: Any) -> Any:
+        def instead(*inputs: Any, **options: Any) -> Any:
+            sent[0] += 1
+            return before(*inputs, **options)
+
+        return instead
+
+    with joined(os.environ, "cpu") as processes:
+        for name in (
+            "reduce_scatter_tensor",
+            "reduce_scatter_single",
+        ):  # of older versions of PyTorch and of newer ones
+            if hasattr(dist, name):
+                setattr(dist, name, counted(getattr(dist, name)))
+        trainer = trainer_of(config_of(parallel=kind, accumulate=accumulate), processes)
+        trainer.prepare()
+        if trainer.parallel._averaging is not None:
+            trainer.parallel._averaging.register_comm_hook(None, averaged)
+        trainer.step()
+        return sent[0]
+
+
+def half(kind: str) -> dict[str, Any]:
+    """A step with products in bfloat16, as if this processor had them: its loss, and the types of what is kept."""
+    parallel.has_bfloat16 = lambda device: True  # type: ignore[assignment]
+    with joined(os.environ, "cpu") as processes:
+        config = config_of(parallel=kind, precision="bfloat16")
+        shared = Parallel(config.training.parallel, processes, precision="bfloat16")
+        model = shared.build(config.model, config.init, seed=config.seed)
+        trainer = Trainer(model, config, tokens(400), tokens(60, seed=1), parallel=shared)
+        loss, _ = trainer.step()
+        kept = [*model.parameters(), *optimizer_tensors(model, trainer.optimizer).values()]
+        trainer.sampler = Sampler(seed=1)
+        model.tokenizer, model.start_ids = CharacterTokenizer("abcdefghijklm"), (1,)
+        trainer._sample()  # its cache is in the type of the products
+        return {"loss": loss, "val": trainer.evaluate(), "types": sorted({str(one.dtype) for one in kept})}
 
 
 def saved(run: str, out: str, steps: int) -> None:

@@ -95,21 +95,33 @@ class Parallel:
     @contextmanager
     def micro_step(self, model: Transformer, *, is_last: bool) -> Iterator[None]:
         """Around the forward and backward of one micro-batch: only the last one of a step sends gradients."""
+        if self._averaging is not None:
+            with nullcontext() if is_last else self._averaging.no_sync():
+                yield
+            return
         if self.kind == "fsdp":
             cast(Any, model).set_requires_gradient_sync(is_last)
-        keeps = self._averaging is not None and not is_last
-        with self._averaging.no_sync() if keeps and self._averaging is not None else nullcontext():
+        # From `hidden` on the table is gathered until the backward pass is over. A second entrance, at the head, would send
+        # its gradient when the head's part is there, and again with the lookup's.
+        entrances = {name: model.__dict__.pop(name) for name in HALVES[1:] if name in model.__dict__}
+        try:
             yield
+        finally:
+            model.__dict__.update(entrances)
 
     @contextmanager
     def looking(self, model: Transformer) -> Iterator[None]:
-        """Around forwards without a backward: what was gathered for them is let go, so that parameters are parts again."""
+        """Around forwards without a backward. Under fsdp embedding and head are gathered for all of them, in the type of the
+        products, and let go at the end, so that parameters are parts again; else these forwards are in float32."""
+        if self.kind != "fsdp":
+            yield
+            return
+        sharded = cast(Any, model)
+        sharded.unshard()
         try:
-            with self._cast():
-                yield
+            yield
         finally:
-            if self.kind == "fsdp":
-                cast(Any, model).reshard()
+            sharded.reshard()
 
     def norm(self, parameters: list[nn.Parameter]) -> Tensor:
         """The length of the whole gradient, the same number in every process."""
@@ -152,7 +164,7 @@ class Parallel:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
-        half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.float32)
+        half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         policy = half if self.precision == "bfloat16" else MixedPrecisionPolicy()
         self._mesh = init_device_mesh(self.device.partition(":")[0], (self.processes.n,))
         for block in model.blocks:
