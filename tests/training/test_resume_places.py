@@ -16,7 +16,7 @@ from unembed.checkpoints.run_folder import RunFolder
 from unembed.corpora.windows import TokenSplit
 from unembed.errors import Interrupted
 from unembed.recipes.start import train
-from unembed.training.loop import Trainer
+from unembed.training import parallel
 
 # 172 characters to learn from: a step of 2 x 2 windows of 16 sees a third of them.
 TEXT = "La gata duerme y el perro corre por la calle, que no tiene fin.\n" * 3
@@ -93,23 +93,24 @@ class Power(RuntimeError):
 @pytest.mark.parametrize("step", [2, 7])
 def test_in_the_middle_of_an_accumulation(text, straight, tmp_path, monkeypatch, event, step):
     """Between the gradients of the first half and the second: a crash loses the half, a signal waits for the step's end."""
-    loss = Trainer._loss
+    loss, left = parallel.micro_loss, [2 * step]  # two halves a step
 
-    def interrupted(self, ids, targets, micro):
-        if (self.step_number + 1, micro) == (step, 1):
-            assert any(p.grad is not None for p in self.model.parameters())  # the first half is there
+    def interrupted(model, *given, **options):
+        left[0] -= 1
+        if not left[0]:
+            assert any(p.grad is not None for p in model.parameters())  # the first half is there
             if event == "crash":
                 raise Power
             os.kill(os.getpid(), signal.SIGTERM)
-        return loss(self, ids, targets, micro)
+        return loss(model, *given, **options)
 
     out = tmp_path / "run"
-    monkeypatch.setattr(Trainer, "_loss", interrupted)
+    monkeypatch.setattr(parallel, "micro_loss", interrupted)
     with pytest.raises(Power if event == "crash" else Interrupted):
         begin(text, out)
     saved = RunFolder.open(out).latest()[0].step
     assert saved == {("crash", 2): 0, ("crash", 7): 5}.get((event, step), step)
-    monkeypatch.setattr(Trainer, "_loss", loss)
+    monkeypatch.setattr(parallel, "micro_loss", loss)
     begin(text, out)
     assert_same(out, straight)
 
