@@ -7,7 +7,7 @@ optimizers than AdamW. The next file to read is ../planning/memory.py.
 from unembed.objectives.chunked import SCORES_AT_ONCE
 from unembed.optim.adamw import AdamWConfig
 from unembed.planning.memory import TrainingMemory, TrainingShape, training_memory
-from unembed.runtime import give_memory_back
+from unembed.runtime import give_memory_back, keep_freed_memory
 from unembed.training.config import RunConfig
 
 # Below this a run takes little beside what Python and torch take themselves.
@@ -20,6 +20,12 @@ def planned(config: RunConfig) -> TrainingMemory | None:
     is_plain = training.precision == "float32" and isinstance(training.optimizer, AdamWConfig)
     if training.dropout > 0 or training.compile or not is_plain:
         return None
+    return _counted(config)
+
+
+def _counted(config: RunConfig) -> TrainingMemory:
+    """As if the optimizer were AdamW, the blocks not compiled, and no dropout."""
+    training = config.training
     return training_memory(
         config.model,
         TrainingShape(
@@ -35,11 +41,12 @@ def planned(config: RunConfig) -> TrainingMemory | None:
 def keep_to_plan(config: RunConfig) -> None:
     """Lets the process of a large run give freed memory back, without which it keeps up to half as much again.
 
-    A small run is left alone: its pieces are small, and asking for each of them again costs time.
+    That of a small run keeps it: its pieces are small, and asking for each of them again costs time.
     """
-    memory = planned(config)
-    if memory is not None and memory.process_peak >= WORTH_SAYING:
+    if _counted(config).process_peak >= WORTH_SAYING:
         give_memory_back()
+    else:
+        keep_freed_memory()
 
 
 def memory_sentence(config: RunConfig) -> str | None:

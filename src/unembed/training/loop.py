@@ -144,14 +144,14 @@ class Trainer:
         number, limit = self.step_number + 1, self.config.training.clip_norm
         with self.profile.part("table"):
             self.watch.before_update(number)
+        factor = 1.0 if limit is None else min(1.0, limit / (norm.item() + 1e-6))  # as clip_grads_with_norm_ has it
         if n_tokens:
-            if limit is not None:  # scales all gradients down together where their norm exceeds the limit
+            if limit is not None and factor < 1:  # all gradients are scaled down together; by 1 would change no bit
                 torch.nn.utils.clip_grads_with_norm_(self._parameters, limit, norm, foreach=True)
             self.optimizer.step()
             retract(self.model)
         else:
             logger.warning("step %d: every label is ignored, so the step changes nothing", number)
-        factor = 1.0 if limit is None else min(1.0, limit / (norm.item() + 1e-6))  # as clip_grads_with_norm_ has it
         with self.profile.part("table"):
             return self.watch.after_update(number, factor)
 
