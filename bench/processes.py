@@ -21,6 +21,7 @@ class Worker:
 
     def __init__(self, script: str, name: str, words: Sequence[str]) -> None:
         command = [sys.executable, script, "--serve", name, *words]
+        self.name = name
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, what: str) -> Any:
@@ -31,7 +32,7 @@ class Worker:
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
         if not answer:
-            raise SystemExit(f"{' '.join(self.process.args)}: ended without an answer")
+            raise SystemExit(f"{self.name}: its process ended without an answer")
         return json.loads(answer)
 
     def steps(self, n: int) -> float:
