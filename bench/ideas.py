@@ -1,9 +1,10 @@
 """Which ideas make the recipe small better: each switched on its own, on three texts with three seeds, losers too.
 
 Every run is `unembed train TEXT --recipe small --minutes M` with one idea's settings, so the recipe's own choices (tokenizer,
-size, steps) are the same for all ideas on a text. The loss is bits per byte of the held-out tenth, which compares across tokenizers;
-beside it stands the time of the steps. An idea wins where its mean over seeds is better than `as it is` by more than the
-spread of the seeds on every text. Results are kept one a line, and a second start goes on where the first was stopped:
+size, steps) are the same for all ideas on a text. The loss is bits per byte of the held-out tenth, which compares across
+tokenizers; beside it stands the time of the steps. An idea wins where its mean over seeds is better than `as it is` by more
+than the spread of the seeds on every text. Results are kept one a line, and a second start goes on where the first was
+stopped:
 
     python bench/ideas.py --out ideas-results ../shared/data/text/{tinyshakespeare,quijote}.txt
 
