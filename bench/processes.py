@@ -42,7 +42,7 @@ class Worker:
     def end(self) -> dict[str, float]:
         """Ends the process, and gives its peak resident memory in bytes and the loss of its last step."""
         found: dict[str, float] = self.ask("end")
-        self.process.wait()
+        self.process.communicate()
         return found
 
 
@@ -51,13 +51,12 @@ def serve(step: Callable[[], float]) -> None:
     loss = float("nan")
     for line in sys.stdin:
         if line.strip() == "end":
-            answer: Any = {"peak_bytes": peak_bytes(), "last_loss_nats": loss}
-        else:
-            started = time.perf_counter()
-            for _ in range(int(line)):
-                loss = step()
-            answer = (time.perf_counter() - started) / max(1, int(line))
-        print(json.dumps(answer), flush=True)
+            print(json.dumps({"peak_bytes": peak_bytes(), "last_loss_nats": loss}), flush=True)
+            return
+        started = time.perf_counter()
+        for _ in range(int(line)):
+            loss = step()
+        print(json.dumps((time.perf_counter() - started) / max(1, int(line))), flush=True)
 
 
 def peak_bytes() -> int:
