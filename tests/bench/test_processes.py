@@ -3,8 +3,11 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 from processes import Worker, take_turns_apart
 
+pytestmark = pytest.mark.slow  # each child imports torch
 CHILD = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2] / "bench")!r})
