@@ -289,3 +289,15 @@ def test_absent_values_among_numbers_are_no_words_on_a_scale():
     picture = Picture(key="share_by_frequency", kind="bars", table="t", x="share", y="name")
     assert draw(picture, {"t": nothing}, lang="en")
     assert draw(picture, {"t": table}, lang="en")
+
+
+def test_lines_that_numbers_tell_apart_are_drawn_by_the_names_in_the_legend():
+    """A number in the data is no word in the scale: such lines were left out of the picture."""
+    columns = {"x": [0, 1, 0, 1, 0, 1], "y": [0.0, 1.0, 1.0, 2.0, 0.0, 0.5], "layer": [0, 0, 12, 12, "ideal", "ideal"]}
+    picture = Picture(key="curves", kind="lines", table="curves", x="x", y="y", color="layer")
+    spec = draw(picture, {"curves": Table(columns=columns)}, lang="en")
+    lines = spec["layer"][0]
+    values = spec["datasets"][spec["data"]["name"]]
+    scale = lines["encoding"]["color"]["scale"]["domain"]
+    assert scale == ["0", "12", catalogue.load("en").text("choice.layer.ideal")]
+    assert [row["layer"] for row in values] == [word for word in scale for _ in range(2)]

@@ -115,7 +115,9 @@ def test_the_result_has_both_lenses_their_curves_and_the_sentence():
     assert "lens_is_a_clue" in found.notes
     curves = found.tables["curves"].rows()
     assert [row["right_share"] for row in curves if row["layer"] == "ideal" and row["lens"] == "tuned"] == [0.0, 1.0]
+    assert min(row["items"] for row in curves if row["items"] is not None) >= 10  # no leap through a bin of three
     by_layer = found.tables["reliability"]
+    assert min(row["items"] for row in by_layer.rows()) < 10
     assert (
         sum(row["items"] for row in by_layer.rows() if (row["lens"], row["layer"]) == ("logit", 0))
         == found.values["held_out_tokens"]

@@ -13,6 +13,7 @@ from unembed.model.transformer import Transformer
 from unembed.results import Picture, Result, Table
 
 MOST_CURVES = 5  # more lines than this hide each other; the table has them all
+FEWEST_GUESSES = 10  # a bin of fewer says little, and a curve through it leaps; the table has it
 
 
 def calibration(model: Transformer, batches: Sequence[Batch], *, tuned: Translators | None = None) -> Result:
@@ -113,7 +114,9 @@ def _curves(scores: Mapping[str, LayerScores]) -> Table:
     n = min(MOST_CURVES, len(layers))
     chosen = {layers[round(last * i / max(1, n - 1))] for i in range(n)}
     columns: dict[str, list[Any]] = {}
-    rows = [row for row in _reliability(scores).rows() if row["layer"] in chosen]
+    fewest = min(FEWEST_GUESSES, scores["logit"].n_tokens / 20)
+    reliability = zip(_reliability(scores).rows(), _reliability(scores)["items"].tolist(), strict=True)
+    rows = [row for row, n in reliability if row["layer"] in chosen and n >= fewest]
     for lens in scores:
         for at in (0.0, 1.0):
             ideal: dict[str, Any] = {

@@ -65,7 +65,12 @@ class Panel:
             x_axis.format = "~s"
         x = self._scaled("x", p.x, axis=x_axis, scale=alt.Scale(zero=False, nice=False))
         y = self._scaled("y", p.y, axis=alt.Axis(tickCount=6), scale=y_scale)
-        base = alt.Chart(alt.InlineData(values=self.rows)).encode(x=x, y=y)
+        rows = self.rows
+        if p.color:
+            # the legend's names are words, so a number that tells lines apart has to be one too, or nothing is drawn
+            told = [choice(p.color, value, self.words) for value in self.table[p.color]]
+            rows = [{**row, p.color: word} for row, word in zip(rows, told, strict=True)]
+        base = alt.Chart(alt.InlineData(values=rows)).encode(x=x, y=y)
         lines = base.mark_line()
         if p.color and (domain := self._domain(p.color)):
             dashes = [_DASHES[i % len(_DASHES)] for i in range(len(domain))]
