@@ -9,6 +9,8 @@ import signal
 import numpy as np
 import pytest
 
+import unembed
+from commands import run
 from parallel.ranks import Death, Ranks
 from unembed.checkpoints.run_folder import RunFolder
 
@@ -133,3 +135,38 @@ def test_one_two_and_one_processes_see_the_data_of_one(ranks, text, tmp_path):
     assert len(ours) == len(theirs)
     for own, other in zip(ours, theirs, strict=True):
         assert (own["step"], own["split"], own["tokens"]) == (other["step"], other["split"], other["tokens"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sample", "RUN", "--greedy", "--tokens", "2"],
+        ["inspect", "RUN"],
+        ["tie", "RUN"],
+        ["convert", "RUN", "PLACE", "--to", "native"],
+        ["lens", "RUN", "La gata"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_command_reads_parts_as_one_model(straight, tmp_path, words):
+    done = run(*[{"RUN": straight, "PLACE": tmp_path / "one"}.get(word, word) for word in words], "--format", "json")
+    assert done.code == 0, done.err
+    found = done.json
+    if words[0] == "convert":
+        assert (found["parameters"], found["tied"]) == (791_424, True)
+        ours, theirs = unembed.load(tmp_path / "one"), RunFolder.open(straight).latest()[0].weights()
+        assert all(np.array_equal(p.detach().numpy(), theirs[name].numpy()) for name, p in ours.named_parameters())
+    if words[0] == "inspect":
+        assert found["problems"] == []
+        assert {"name": "embed.table", "dtype": "F32", "shape": [22, 128]} in found["tensors"]
+    if words[0] == "tie":
+        assert found["verdict"] == "Tied: the file holds one table, embed.table."
+
+
+@pytest.mark.slow
+def test_exact_resume_claims_nothing_of_several_processes(straight):
+    found = {claim["name"]: claim for claim in run("verify", straight, "--format", "json").json["claims"]}
+    assert found["exact resume"]["status"] == "skipped"
+    assert found["exact resume"]["detail"].startswith("2 processes trained there")
+    assert "failed" not in {claim["status"] for claim in found.values()}
