@@ -35,6 +35,8 @@ IDEAS: dict[str, tuple[str, ...]] = {
     "untied": ("tied=false",),
     "no clipping": ("training.clip_norm=null",),
 }
+# Of a table the column that holds the text; what is not here is read as it is.
+COLUMNS = {"korean_chat.csv": ("--column", "A")}
 TEXTS = ("tinyshakespeare.txt", "quijote.txt", "korean_chat.csv")
 
 
@@ -63,6 +65,7 @@ def run(text: Path, key: Mapping[str, Any], threads: int) -> dict[str, Any]:
         ]
         command += ["--minutes", str(key["minutes"]), "--threads", str(threads), "--out", str(Path(folder) / "run")]
         command += ["--device", "cpu", "--set", f"seed={key['seed']}", "--set", "sample_every=0"]
+        command += COLUMNS.get(text.name, ())
         for setting in IDEAS[key["idea"]]:
             command += ["--set", setting]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
