@@ -45,6 +45,8 @@ def test_oracle_the_streams_gradient_is_that_of_finite_differences(layer):
         slopes.append((loss(nudge) - loss(-nudge)) / (2 * eps))
     found = gradient_flow(model, IDS, TARGETS)
     assert found.tables["flow"]["stream_grad_norm"][layer] == pytest.approx(np.linalg.norm(slopes), rel=1e-6)
+    first, last = found.tables["flow"]["stream_grad_norm"][[0, 2]]
+    assert found.values["reaches_first"] == pytest.approx(first / last, rel=1e-12)
     assert found.tables["flow"]["stream_grad_log10"][layer] == pytest.approx(np.log10(np.linalg.norm(slopes)), abs=1e-6)
 
 

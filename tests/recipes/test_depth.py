@@ -58,7 +58,7 @@ def test_impossible_numbers_are_refused():
 
 @pytest.mark.slow
 def test_at_48_layers_only_the_one_with_the_shortcut_and_the_norm_first_learns():
-    """Measured on one thread: 1.6 nats against 3.31 and 3.31, which is what word frequencies alone give (3.30)."""
+    """Measured after 120 steps: 1.61 nats against 3.31 and 3.31, which is what word frequencies alone give (3.30)."""
     found = depth.compare_depth(n_steps=100)
     rows = {row["variant"]: row for row in found.tables["variants"].rows()}
     floor = found.values["no_knowledge_nats"]
