@@ -77,7 +77,7 @@ def read(
     buffer = torch.empty(step * depth, head.n_vocab, dtype=head.wide, device=states.device)
     room = Room.of(thick, depth, buffer)
     found = outputs(n_pos, n_layers, wanted, buffer)
-    worst = buffer.new_zeros(())
+    check = _Identity(model, states[-1:], step * depth, head.n_vocab) if checks_identity else None
     for start in range(0, n_pos, step):
         at = slice(start, min(start + step, n_pos))
         for layers in _groups(n_layers, depth):
@@ -85,10 +85,8 @@ def read(
             if translate is not None:
                 chunk = torch.cat((translate(layers, chunk)[:-1], chunk[-1:]))
             scores = head(chunk.transpose(0, 1), buffer)
-            if checks_identity and layers[0] == 0:
-                own = model.unembed(states[-1:, at])[0, :, : head.n_vocab]
-                # not a number stays one, so a broken model is not passed off as a perfect reading
-                worst = torch.maximum(worst, (scores[:, -1] - own).abs_().max())
+            if check is not None and layers[0] == 0:
+                check(start, scores[:, -1])
             here = outputs(scores.shape[0], len(layers), wanted, buffer)
             for first in range(0, scores.shape[0], thick):
                 part = slice(first, first + thick)
@@ -101,7 +99,7 @@ def read(
             for name, value in here.items():
                 found[name][at, layers] = value
     numbers = {name: value.transpose(0, 1) for name, value in found.items()}
-    return Reading(numbers, float(worst) if checks_identity else None)
+    return Reading(numbers, None if check is None else float(check.worst))
 
 
 def _groups(n_layers: int, depth: int) -> Iterator[list[int]]:
@@ -111,6 +109,27 @@ def _groups(n_layers: int, depth: int) -> Iterator[list[int]]:
         return
     for first in range(0, n_layers - 1, depth - 1):
         yield [*range(first, min(first + depth - 1, n_layers - 1)), n_layers - 1]
+
+
+class _Identity:
+    """Holds the last layer's scores against `model.unembed` of its states, which scores many positions in one product.
+
+    For the few positions of one chunk a product would read the whole table as well, and take several times as long.
+    """
+
+    def __init__(self, model: Transformer, last: Float[Tensor, "1 pos d_model"], many: int, n_vocab: int) -> None:
+        self._model, self._last, self._many, self._n_vocab = model, last, many, n_vocab
+        self._own, self._first = last.new_empty(0, n_vocab), 0
+        self.worst = last.new_zeros((), dtype=torch.float32 if last.dtype != torch.float64 else None)
+
+    def __call__(self, start: int, scores: Float[Tensor, "pos vocab"]) -> None:
+        """Compares the scores of the positions from `start` on. Chunks come in order, and divide `many`."""
+        if start >= self._first + len(self._own):
+            self._own = self._model.unembed(self._last[:, start : start + self._many])[0, :, : self._n_vocab]
+            self._first = start
+        own = self._own[start - self._first : start - self._first + len(scores)]
+        # not a number stays one, so a broken model is not passed off as a perfect reading
+        self.worst = torch.maximum(self.worst, (own - scores).abs_().max())
 
 
 class _Head:
