@@ -1,8 +1,10 @@
 """`unembed tune-lens` and `unembed calibration`, as a user calls them."""
 
+import subprocess
+
 import pytest
 
-from commands import run
+from commands import command, environment, run
 
 QUICK = ("--steps", "3", "--rows", "32", "--start-tokens", "300", "--held-out-tokens", "60")
 
@@ -72,3 +74,24 @@ def test_a_text_is_followed_over_training_layer_by_layer(trained):
     means = [sum(row) / len(row) for row in alone["kl_to_final_nats"]]
     assert found["kl_to_final_nats"][-n:] == pytest.approx(means)
     assert found["step"][0] == 0
+
+
+@pytest.mark.slow
+def test_sigkill_at_any_instant_costs_no_bit(tmp_path, text_file, trained):
+    """Processes of their own, killed after longer and longer waits until one comes through."""
+    arguments = ("tune-lens", trained, text_file, "--steps", "40", "--rows", "64", "--start-tokens", "500", "--quiet")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run(command(*arguments, "--out", whole), env=environment(), check=True, capture_output=True)
+    wait, n_killed = 1.0, 0
+    while not killed.exists():
+        child = subprocess.Popen(command(*arguments, "--out", killed, "--resume"), env=environment())
+        try:
+            assert child.wait(timeout=wait) == 0
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            n_killed += 1
+        wait *= 1.2
+        assert n_killed < 60
+    assert n_killed > 0
+    assert killed.read_bytes() == whole.read_bytes()

@@ -2,13 +2,11 @@
 
 import os
 import signal
-import subprocess
 import time
 
 import pytest
 import torch
 
-from commands import command, environment
 from oracles.specs import base, changed
 from oracles.weights import draw
 from small import small_model, tokens
@@ -114,24 +112,3 @@ def test_a_model_whose_numbers_are_not_finite_is_not_tuned(tmp_path):
     with pytest.raises(NotFiniteError, match="tune-lens"):
         tune(tuning(tmp_path, model=model))
     assert draw(base(), 0)  # the weights of the others were not touched
-
-
-@pytest.mark.slow
-def test_sigkill_at_any_instant_costs_no_bit(tmp_path, text_file, trained):
-    """Processes of their own, killed after longer and longer waits until one comes through."""
-    arguments = ("tune-lens", trained, text_file, "--steps", "40", "--rows", "64", "--start-tokens", "500", "--quiet")
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run(command(*arguments, "--out", whole), env=environment(), check=True, capture_output=True)
-    wait, n_killed = 1.0, 0
-    while not killed.exists():
-        child = subprocess.Popen(command(*arguments, "--out", killed, "--resume"), env=environment())
-        try:
-            assert child.wait(timeout=wait) == 0
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-            n_killed += 1
-        wait *= 1.2
-        assert n_killed < 60
-    assert n_killed > 0
-    assert killed.read_bytes() == whole.read_bytes()
