@@ -12,7 +12,7 @@ from pages import Block, Command, blocks, commands_of, faults, missing
 
 README = Path(__file__).parents[1] / "README.md"
 # Enough for a recipe's windows and for a text of its own when there is no data folder.
-LINE = "To be, or not to be, that is the question: whether 'tis nobler in the mind to suffer\n"
+LINE = "ROMEO: To be, or not to be, that is the question: whether 'tis nobler in the mind to suffer\n"
 
 
 def test_every_block_says_whether_it_is_run():
