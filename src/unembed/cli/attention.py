@@ -6,7 +6,7 @@ from unembed.cli.looking import read_text, show
 from unembed.cli.models import model_options, open_model
 from unembed.cli.over_training import over_training_option
 from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, quiet_option
+from unembed.cli.render import format_option, html_option, quiet_option
 from unembed.errors import UsageError
 
 
@@ -17,6 +17,7 @@ from unembed.errors import UsageError
 @click.option("--head", type=int, metavar="N", help="Of that layer, this head alone, from 0.")
 @over_training_option
 @model_options
+@html_option
 @format_option
 @quiet_option
 def command(

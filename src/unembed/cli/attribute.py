@@ -5,7 +5,7 @@ import click
 from unembed.cli.looking import read_text, show
 from unembed.cli.models import model_options, open_model
 from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, quiet_option
+from unembed.cli.render import format_option, html_option, quiet_option
 
 
 @click.command(name="attribute", context_settings={"help_option_names": ["-h", "--help"]})
@@ -17,6 +17,7 @@ from unembed.cli.render import format_option, quiet_option
     "--position", type=int, metavar="N", help="Where the score is read, from 0; the last position unless given."
 )
 @model_options
+@html_option
 @format_option
 @quiet_option
 def command(

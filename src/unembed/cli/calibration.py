@@ -5,7 +5,7 @@ import click
 from unembed.cli.models import model_options, open_model
 from unembed.cli.over_training import over_training_option, refuse_tuned
 from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, quiet_option, write_result
+from unembed.cli.render import format_option, html_option, quiet_option, write_result
 
 
 @click.command(name="calibration", context_settings={"help_option_names": ["-h", "--help"]})
@@ -16,6 +16,7 @@ from unembed.cli.render import format_option, quiet_option, write_result
 @click.option("--column", metavar="NAME", help="The column of a table that holds the text.")
 @over_training_option
 @model_options
+@html_option
 @format_option
 @quiet_option
 def command(

@@ -3,7 +3,7 @@
 import click
 
 from unembed.cli.paths import complete_setting
-from unembed.cli.render import format_option, quiet_option, say, write_result
+from unembed.cli.render import format_option, html_option, quiet_option, say, write_result
 
 
 @click.command(name="compare-sharing", context_settings={"help_option_names": ["-h", "--help"]})
@@ -22,6 +22,7 @@ from unembed.cli.render import format_option, quiet_option, say, write_result
     help="Change a setting of every run; may be given many times.",
 )
 @click.option("--threads", type=int, help="Threads of the CPU kernels (default: one).")
+@html_option
 @format_option
 @quiet_option
 def command(

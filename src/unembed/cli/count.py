@@ -3,13 +3,14 @@
 import click
 
 from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, quiet_option, write_result
+from unembed.cli.render import format_option, html_option, quiet_option, write_result
 
 
 @click.command(name="count", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model", shell_complete=complete_model)
 @click.option("--tied/--untied", "tied", default=None, help="Count the model tied, or untied, and both side by side.")
 @click.option("--like", metavar="PRESET", help="The preset whose shape a microGPT .bin has; it holds none.")
+@html_option
 @format_option
 @quiet_option
 def command(model: str, tied: bool | None, like: str | None, output_format: str, quiet: bool) -> None:

@@ -5,7 +5,7 @@ import click
 from unembed.cli.models import model_options, open_model
 from unembed.cli.over_training import over_training_option
 from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, quiet_option, say, write_result
+from unembed.cli.render import format_option, html_option, quiet_option, say, write_result
 from unembed.errors import UsageError
 
 N_TOKENS = 2048
@@ -21,6 +21,7 @@ N_TOKENS = 2048
 @click.option("--steps", type=int, help="With --compare: how many steps (default 200).")
 @over_training_option
 @model_options
+@html_option
 @format_option
 @quiet_option
 def command(

@@ -10,7 +10,7 @@ import click
 from unembed.cli.models import model_options, open_model
 from unembed.cli.over_training import over_training_option, refuse_tuned
 from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, is_live, quiet_option, say, words, write_result
+from unembed.cli.render import format_option, html_option, is_live, quiet_option, say, words, write_page, write_result
 from unembed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("--tuned", metavar="FILE", help="Read every layer through a lens of `unembed tune-lens`.")
 @over_training_option
 @model_options
+@html_option
 @format_option
 @quiet_option
 def command(
@@ -94,6 +95,7 @@ def command(
         write_result(followed_through, output_format)
         return
     found = read(opened)
+    write_page(found)
     if output_format == "table":
         _write_table(found)
         for note in found.notes:

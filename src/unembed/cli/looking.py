@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from unembed.cli.prompts import read_prompt
-from unembed.cli.render import say, words, write_result
+from unembed.cli.render import say, words, write_page, write_result
 
 if TYPE_CHECKING:
     from unembed.model.transformer import Transformer
@@ -29,6 +29,7 @@ def show(result: "Result", output_format: str, *, quiet: bool, tables: "dict[str
     """Writes a result; for people some of its tables, in a form that can be read, with how far to trust them on stderr."""
     import numpy as np
 
+    write_page(result)
     if output_format != "table":
         write_result(result, output_format)
         return

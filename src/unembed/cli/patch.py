@@ -5,7 +5,7 @@ import click
 from unembed.cli.looking import grid, read_text, show
 from unembed.cli.models import model_options, open_model
 from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, quiet_option
+from unembed.cli.render import format_option, html_option, quiet_option
 
 
 @click.command(name="patch", context_settings={"help_option_names": ["-h", "--help"]})
@@ -39,6 +39,7 @@ from unembed.cli.render import format_option, quiet_option
     help="Target's lead over its rival, its score, or its probability.",
 )
 @model_options
+@html_option
 @format_option
 @quiet_option
 def command(

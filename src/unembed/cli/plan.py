@@ -3,7 +3,7 @@
 import click
 
 from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, quiet_option, write_result
+from unembed.cli.render import format_option, html_option, quiet_option, write_result
 
 
 @click.command(name="plan", context_settings={"help_option_names": ["-h", "--help"]})
@@ -38,6 +38,7 @@ from unembed.cli.render import format_option, quiet_option, write_result
 @click.option("--price", type=float, help="US dollars for one device and hour (default: a list price of 2025).")
 @click.option("--threads", type=int, help="Threads of each process on cpu (default: the cores, shared out).")
 @click.option("--like", metavar="PRESET", help="The preset whose shape a microGPT .bin has; it holds none.")
+@html_option
 @format_option
 @quiet_option
 def command(

@@ -23,6 +23,7 @@ FORMATS = ("table", "json", "jsonl", "csv", "parquet")
 LANGUAGES = ("en", "es", "ko")  # of the catalogue, which is read only when something is written
 CLEAR_LINE = "\r\x1b[2K"
 _LANG = "unembed.lang"  # where the choice stands in a context
+_PAGE = "unembed.page"
 
 
 @runtime_checkable
@@ -45,6 +46,17 @@ def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
         help="How the result is written.",
     )
     return with_format(command if _has_lang(command) else _lang(command, exposes=False))
+
+
+def html_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --html to a command whose result is also written as a page; a place where none may lie is refused at once."""
+    return click.option(
+        "--html",
+        metavar="FILE",
+        callback=_note_page,
+        expose_value=False,
+        help="Also write the result as one HTML page: pictures, tables, no network.",
+    )(command)
 
 
 def quiet_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,8 +134,20 @@ def say(message: str, *, quiet: bool = False, mark: str = "") -> None:
         return  # `unembed train ... 2>&1 | head` must not end the training
 
 
+def write_page(result: "Result") -> None:
+    """Writes the page that --html asked for, once in a call: a command that shows less in a terminal gives the whole first."""
+    context = click.get_current_context(silent=True)
+    path = None if context is None else context.meta.pop(_PAGE, None)
+    if context is not None and path is not None:
+        from unembed.report.one import write_one
+
+        model = context.params.get("model") or context.params.get("run")
+        write_one(result, path, lang=words().lang, command=command_line(), model=model)
+
+
 def write_result(result: "Result", output_format: str) -> None:
     """Writes a result to stdout. CSV, JSON lines and Parquet hold its first table, or its values when it has none."""
+    write_page(result)
     if output_format == "table":
         import shutil
 
@@ -136,6 +160,14 @@ def write_result(result: "Result", output_format: str) -> None:
         from unembed.cli.formats import encoded
 
         click.echo(encoded(result, output_format, is_terminal=sys.stdout.isatty()), nl=False)
+
+
+def _note_page(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        from unembed.report.place import check_page
+
+        check_page(value)
+        context.meta[_PAGE] = value
 
 
 def _check_format(context: click.Context, parameter: click.Parameter, value: str) -> str:

@@ -3,7 +3,7 @@
 import click
 
 from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, quiet_option, say, write_result
+from unembed.cli.render import format_option, html_option, quiet_option, say, write_page, write_result
 from unembed.errors import InputError, UsageError
 
 
@@ -14,6 +14,7 @@ from unembed.errors import InputError, UsageError
 @click.option("--keep", type=click.Choice(["embed", "head"]), help="Which table stays where the two differ.")
 @click.option("--likeness", is_flag=True, help="Also measure how alike the two tables are; the model is opened for it.")
 @click.option("--like", metavar="PRESET", help="The preset whose shape a microGPT .bin has; it holds none.")
+@html_option
 @format_option
 @quiet_option
 def command(
@@ -60,12 +61,13 @@ def command(
     examined = examine_found(found)
     checks = examined.values["checks"]
     alike = compare(open_found(found)).tables if likeness else {}
+    columns = {field: [check[field] for check in checks] for field in ("name", "status", "detail")}
+    values = {name: value for name, value in examined.values.items() if name != "checks"}
+    whole = Result(name="tie", values={**values, **more}, tables={"checks": Table(columns=columns), **alike})
+    write_page(whole)
     if output_format == "json":
         write_result(Result(name="tie", values={**examined.values, **more}, tables=alike), output_format)
     else:
-        columns = {field: [check[field] for check in checks] for field in ("name", "status", "detail")}
-        values = {name: value for name, value in examined.values.items() if name != "checks"}
-        tables = {"checks": Table(columns=columns), **alike}
-        write_result(Result(name="tie", values={**values, **more}, tables=tables), output_format)
+        write_result(whole, output_format)
     if bad := [check["name"] for check in checks if check["status"] == "broken"]:
         raise InputError(f"{model}: {len(bad)} of {len(checks)} checks say broken: {', '.join(bad)}")

@@ -4,13 +4,14 @@ import click
 
 from unembed.cli.over_training import over_training_option, refuse_tuned
 from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, quiet_option, write_result
+from unembed.cli.render import format_option, html_option, quiet_option, write_result
 
 
 @click.command(name="truth", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("run", shell_complete=complete_model)
 @click.option("--tuned", metavar="FILE", help="A lens of `unembed tune-lens`, put to the same questions.")
 @over_training_option
+@html_option
 @format_option
 @quiet_option
 def command(run: str, tuned: str | None, over_training: bool, output_format: str, quiet: bool) -> None:

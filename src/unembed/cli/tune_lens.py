@@ -6,7 +6,7 @@ import click
 
 from unembed.cli.models import model_options, open_model
 from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, quiet_option, say, write_result
+from unembed.cli.render import format_option, html_option, quiet_option, say, write_result
 
 
 @click.command(name="tune-lens", context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,6 +27,7 @@ from unembed.cli.render import format_option, quiet_option, say, write_result
 @click.option("--held-out-tokens", type=int, default=1024, show_default=True, help="Tokens that it is scored on.")
 @click.option("--column", metavar="NAME", help="The column of a table that holds the text.")
 @model_options
+@html_option
 @format_option
 @quiet_option
 def command(

@@ -6,7 +6,7 @@ import click
 
 from unembed.cli.models import model_options
 from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, quiet_option, say, write_result
+from unembed.cli.render import format_option, html_option, quiet_option, say, write_page, write_result
 from unembed.errors import InputError
 
 
@@ -14,6 +14,7 @@ from unembed.errors import InputError
 @click.argument("model", shell_complete=complete_model)
 @click.option("--claim", "names", multiple=True, help="Try this claim alone; may be given several times.")
 @model_options
+@html_option
 @format_option
 @quiet_option
 def command(
@@ -40,10 +41,12 @@ def command(
             say(f"{claim.status:<8} {claim.name}", quiet=quiet)
 
     claims = verify(subject_of(model, tokenizer=tokenizer, like=like), names or None, tell)
+    columns = {field: [getattr(claim, field) for claim in claims] for field in Claim._fields}
+    whole = Result(name="verify", tables={"claims": Table(columns=columns)})
+    write_page(whole)
     if output_format == "json":
         write_result(Result(name="verify", values={"claims": [claim._asdict() for claim in claims]}), output_format)
     else:
-        columns = {field: [getattr(claim, field) for claim in claims] for field in Claim._fields}
-        write_result(Result(name="verify", tables={"claims": Table(columns=columns)}), output_format)
+        write_result(whole, output_format)
     if bad := [claim.name for claim in claims if claim.status == "failed"]:
         raise InputError(f"{model}: {len(bad)} of {len(claims)} claims failed: {', '.join(bad)}")

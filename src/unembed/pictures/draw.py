@@ -18,11 +18,20 @@ WIDE_PAGE, BESIDE_A_GRID = 1600, 80  # pixels; the names of a grid's rows stand 
 Spec = dict[str, Any]
 
 
-def draw(picture: Picture, tables: Tables, *, lang: str, panel: object = None, fills_its_box: bool = False) -> Spec:
+def draw(
+    picture: Picture,
+    tables: Tables,
+    *,
+    lang: str,
+    panel: object = None,
+    fills_its_box: bool = False,
+    shades: tuple[float, float] | None = None,
+) -> Spec:
     """Describes a picture in Vega-Lite, with its data inside and nothing to be fetched.
 
     A picture with a `facet` has its panels side by side, or is one of them where `panel` names a value of that column.
-    `fills_its_box` leaves the width to the page (grids keep the size of their cells). Colours are those of the light
+    `fills_its_box` leaves the width to the page (grids keep the size of their cells). `shades` are the ends of a grid's
+    colours where its own rows are not to set them (windows.py). Colours are those of the light
     scheme; `theme` gives others, to be put in the place of `config`. Rows beyond MOST_ROWS are left out.
     Raises: ValueError if two rows of a grid fall into one cell.
 
@@ -44,7 +53,7 @@ def draw(picture: Picture, tables: Tables, *, lang: str, panel: object = None, f
         per_row = panels_in_a_row(picture, tables)
         chart = alt.hconcat(*titled) if len(titled) <= per_row else alt.concat(*titled, columns=per_row)
     else:
-        chart = Panel(picture, tables, words, panel).chart()
+        chart = Panel(picture, tables, words, panel, shades).chart()
         if fills_its_box and picture.kind != "grid":
             chart = chart.properties(width="container", autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
     spec: Spec = chart.properties(description=caption(picture, words)).to_dict()

@@ -4,14 +4,13 @@ Each kind is one method from chosen rows to layers. Before it: rows.py, which ch
 file to read is draw.py, which puts panels together and makes them stand alone.
 """
 
-import math
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from unembed.catalogue import Words
 from unembed.pictures.names import GAP, MARK, sides
-from unembed.pictures.rows import Tables, choice, drawable, is_number, is_share, label, number, select, unique
+from unembed.pictures.rows import Tables, choice, drawable, in_order, is_number, is_share, label, number, select, unique
 from unembed.results import Picture, Table
 
 if TYPE_CHECKING:
@@ -31,8 +30,15 @@ _DASHES = [[1, 0], [7, 4], [2, 3], [9, 3, 2, 3]]
 class Panel:
     """One panel on its way to a chart: the chosen rows, and the words for them."""
 
-    def __init__(self, picture: Picture, tables: Tables, words: Words, panel: object) -> None:
-        self.picture, self.tables, self.words = picture, tables, words
+    def __init__(
+        self,
+        picture: Picture,
+        tables: Tables,
+        words: Words,
+        panel: object,
+        shades: tuple[float, float] | None = None,
+    ) -> None:
+        self.picture, self.tables, self.words, self.shades = picture, tables, words, shades
         self.table: Table = select(picture, tables, panel)
         used = [picture.x, picture.y, picture.color, picture.text, picture.x_text, *picture.tooltip]
         self.columns = list(dict.fromkeys(column for column in used if column))
@@ -100,7 +106,7 @@ class Panel:
             row[p.x]: f"{row[p.x]} {row[p.x_text]}" if p.x_text else choice(p.x, row[p.x], self.words)
             for row in self.rows
         }
-        columns = [over[value] for value in _in_order(over)]
+        columns = [over[value] for value in in_order(over)]
         shown = "slice(datum.label, indexof(datum.label, ' ') + 1)" if p.x_text else "datum.label"
         x_axis = alt.Axis(
             orient="top",
@@ -111,7 +117,7 @@ class Panel:
             grid=False,
         )
         x = alt.X(field="over", type="ordinal", sort=columns, axis=x_axis, title=self._title("x", p.x_text or p.x))
-        upwards = _in_order(row[p.y] for row in self.rows)[::-1]
+        upwards = in_order(row[p.y] for row in self.rows)[::-1]
         # Upright: a word of one syllable, as Korean has for a layer, cannot be read lying on its side.
         y_axis = alt.Axis(grid=False, labelColor=_color("ink"), titleAngle=0, titleAlign="right", titlePadding=14)
         y = alt.Y(field=_field(p.y), type="ordinal", sort=upwards, axis=y_axis, title=self._title("y", p.y))
@@ -120,8 +126,9 @@ class Panel:
         cells = base.mark_rect(cornerRadius=4, stroke=_color("surface"), strokeWidth=2)
         ink: Any = alt.value(_color("ink_on_weak"))
         if p.color:
-            shades = [row[p.color] for row in rows if row[p.color] is not None]
-            low, high = (0.0, 1.0) if is_share(p.color) else (min([0.0, *shades]), max([*shades, 1e-9]))
+            found = [row[p.color] for row in rows if row[p.color] is not None]
+            own = (0.0, 1.0) if is_share(p.color) else (min([0.0, *found]), max([*found, 1e-9]))
+            low, high = self.shades or own
             cells = cells.encode(color=self._shade(p.color, low, high))
             is_strong = f"(datum[{_quoted(p.color)}] - {low}) / {high - low} >= strong_from"
             ink = alt.condition(is_strong, alt.value(_color("ink_on_strong")), ink)
@@ -264,11 +271,6 @@ def _color(name: str) -> Any:
     import altair as alt
 
     return alt.ExprRef(expr=name)
-
-
-def _in_order(values: Any) -> list[Any]:
-    found = unique(values)
-    return sorted(found) if all(isinstance(v, int | float) and math.isfinite(v) for v in found) else found
 
 
 def _field(column: str) -> str:

@@ -120,6 +120,12 @@ def unique(values: Any) -> list[Any]:
     return list(dict.fromkeys(to_plain(value) for value in values))
 
 
+def in_order(values: Any) -> list[Any]:
+    """Each value once: numbers by size, all else as it first appears."""
+    found = unique(values)
+    return sorted(found) if all(isinstance(v, int | float) and math.isfinite(v) for v in found) else found
+
+
 def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 

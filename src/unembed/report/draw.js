@@ -1,12 +1,16 @@
 // Draws every picture of the page: once when it opens, again when the colour scheme or the width changes, and in light
 // colours on paper. The descriptions stand in the element "pictures"; nothing is fetched. Each picture is one stop for the
-// keyboard: arrow keys go from mark to mark, Home and End to the first and the last, Escape leaves.
+// keyboard: arrow keys go from mark to mark, Home and End to the first and the last, Escape leaves. A grid in several
+// windows shows one of them; buttons, Page Up and Page Down go to the others, which are unpacked when they are looked at.
 (() => {
   "use strict";
-  const { themes, charts, not_drawn, keys } = JSON.parse(document.getElementById("pictures").textContent);
+  const { themes, charts, windows, not_drawn, keys, window_keys } = JSON.parse(document.getElementById("pictures").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const paper = window.matchMedia("print");
   const drawn = new Map();
+  const ids = [...Object.keys(charts), ...Object.keys(windows)];
+  const at = new Map(); // which window of a grid is shown
+  let turning = Promise.resolve(); // one after the other: a box takes one picture at a time
   let printing = false;
 
   const tip = document.createElement("div");
@@ -98,6 +102,11 @@
       leave(box);
       return;
     }
+    if ((event.key === "PageUp" || event.key === "PageDown") && windows[box.id]?.length > 1) {
+      event.preventDefault();
+      turn(box.id, event.key === "PageUp" ? -1 : 1);
+      return;
+    }
     if (!(event.key in ARROWS) && event.key !== "Home" && event.key !== "End") return;
     const all = marks(box);
     if (!all.length) return;
@@ -112,7 +121,7 @@
     if (box.tabIndex === 0) return;
     box.tabIndex = 0;
     box.setAttribute("role", "application");
-    box.setAttribute("aria-label", box.getAttribute("aria-label") + ", " + keys);
+    box.setAttribute("aria-label", box.getAttribute("aria-label") + ", " + keys + (windows[box.id]?.length > 1 ? ", " + window_keys : ""));
     box.addEventListener("keydown", press);
     box.addEventListener("blur", () => leave(box));
   }
@@ -159,6 +168,42 @@
     Object.keys(charts).forEach(draw);
   }
 
+  async function unpacked(text) {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return JSON.parse(await new Response(stream).text());
+  }
+
+  async function show_window(id, to) {
+    const all = windows[id];
+    if (!all[to]) return;
+    try {
+      charts[id] = await unpacked(all[to].packed);
+    } catch (error) {
+      document.getElementById(id).textContent = not_drawn;
+      console.error(id, error);
+      return;
+    }
+    const isFirst = !at.has(id);
+    at.set(id, to);
+    const controls = document.getElementById(id + "-windows");
+    if (controls) {
+      controls.hidden = false;
+      controls.querySelector("span").textContent = all[to].label;
+      // not "disabled": a button that has the keyboard would lose it
+      controls.querySelector(".before").setAttribute("aria-disabled", to === 0);
+      controls.querySelector(".after").setAttribute("aria-disabled", to === all.length - 1);
+    }
+    await draw(id);
+    if (isFirst) return;
+    document.getElementById(id).parentElement.scrollLeft = 0;
+    said.textContent = all[to].label;
+  }
+
+  function turn(id, by) {
+    turning = turning.then(() => show_window(id, (at.get(id) ?? 0) + by));
+  }
+
   function print(begins) {
     if (printing === begins) return;
     printing = begins;
@@ -166,6 +211,12 @@
   }
 
   drawAll();
+  for (const id of Object.keys(windows)) {
+    turn(id, 0);
+    const controls = document.getElementById(id + "-windows");
+    controls?.querySelector(".before").addEventListener("click", () => turn(id, -1));
+    controls?.querySelector(".after").addEventListener("click", () => turn(id, 1));
+  }
   dark.addEventListener("change", drawAll);
   paper.addEventListener("change", (event) => print(event.matches));
   window.addEventListener("beforeprint", () => print(true));
@@ -182,8 +233,8 @@
     for (const { target } of entries) {
       const known = drawn.get(target.id);
       const width = Math.floor(target.clientWidth);
-      if (known && charts[target.id].width === "container" && width && known.width !== width) draw(target.id);
+      if (known && charts[target.id]?.width === "container" && width && known.width !== width) draw(target.id);
     }
   });
-  Object.keys(charts).forEach((id) => resized.observe(document.getElementById(id)));
+  ids.forEach((id) => resized.observe(document.getElementById(id)));
 })();

@@ -16,7 +16,8 @@ from unembed import catalogue
 from unembed.catalogue import Words
 from unembed.pictures import PALETTES, choice, theme
 from unembed.pictures.markup import Html, element, escaped, join, script_json
-from unembed.report.parts import Drawings, figures, notes, tiles
+from unembed.report.drawings import Drawings
+from unembed.report.parts import figures, notes, tiles
 from unembed.report.tables import tables
 from unembed.results import Result, to_plain
 
@@ -26,14 +27,21 @@ _BUNDLE = "window.vegaEmbed = vegaEmbed;"
 
 
 def build(
-    *, title: str, sections: Sequence[tuple[str, Result]], lang: str, facts: Mapping[str, Any], command: str
+    *,
+    title: str,
+    sections: Sequence[tuple[str, Result]],
+    lang: str,
+    facts: Mapping[str, Any],
+    command: str,
+    lead: str = "page.lead",
 ) -> str:
     """The whole page as text, to be written as UTF-8.
 
     Each section is a name and a Result: the catalogue's `section.<name>.title` and `.text`, the values, pictures and
     tables of the result, and its notes. A name that no catalogue knows goes by itself. The last section says how to make
     the page again: `command` and `facts` (versions and data, by their names in the catalogue; a value is written as the
-    language writes it, and `choice.<name>.<value>` is its word where there is one).
+    language writes it, and `choice.<name>.<value>` is its word where there is one). `lead` is the catalogue's key of what
+    the page says first.
     Raises: UsageError if there is no such language.
     """
     words = catalogue.load(lang)
@@ -48,8 +56,8 @@ def build(
         element("p", "unembed", class_="brand"),
         element("h1", title),
         *(element("p", sentence, class_="verdict") for sentence in verdict),
-        element("p", words.text("page.lead"), class_="lead"),
-        element("noscript", element("p", words.text("page.no_script"), class_="note")) if drawings.specs else Html(),
+        element("p", words.text(lead), class_="lead"),
+        element("noscript", element("p", words.text("page.no_script"), class_="note")) if drawings.is_used else Html(),
         class_="hero",
     )
     items = [element("li", element("a", text, href=f"#{key}")) for key, text in links]
@@ -59,7 +67,7 @@ def build(
     main = element("main", *bodies, id="content", tabindex=-1)
     skip = element("a", words.text("page.skip"), href="#content", class_="skip")
     footer = element("footer", element("p", words.text("page.footer")))
-    scripts = _scripts(drawings, words) if drawings.specs else []
+    scripts = _scripts(drawings, words) if drawings.is_used else []
     body = element("body", skip, header, element("div", nav, main, class_="columns"), footer, *scripts)
     page = element("html", _head(title, scripts), body, lang=lang)
     return f"<!doctype html>\n{page}\n"
@@ -149,8 +157,10 @@ def _scripts(drawings: Drawings, words: Words) -> list[Html]:
     data = {
         "themes": {"light": theme("light", words.lang), "dark": theme("dark", words.lang)},
         "charts": drawings.specs,
+        "windows": drawings.windows,
         "not_drawn": words.text("page.not_drawn"),
         "keys": words.text("page.keys"),
+        "window_keys": words.text("page.window_keys"),
     }
     return [
         element("script", script_json(data), type="application/json", id="pictures"),

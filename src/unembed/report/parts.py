@@ -1,11 +1,10 @@
 """The pieces of a report's section: values as tiles, pictures with their tables under them, notes.
 
-Each is a function from results to markup; none knows which analysis it shows. Before it: tables.py. The next file to read
-is page.py, which puts sections together.
+Each is a function from results to markup; none knows which analysis it shows. Before it: tables.py and
+drawings.py. The next file to read is page.py, which puts sections together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -14,23 +13,11 @@ from unembed.catalogue import Words
 from unembed.pictures import caption, choice, draw, panels, rows_drawn
 from unembed.pictures.markup import Html, element
 from unembed.pictures.rows import number
+from unembed.report.drawings import Drawings, stepped
 from unembed.report.tables import folded
 from unembed.results import Picture, Result, to_plain
 
 _PREFIXES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-
-
-@dataclass
-class Drawings:
-    """The descriptions of all pictures of a page, by the id of the box that each is drawn into."""
-
-    specs: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, spec: dict[str, Any]) -> str:
-        """Keeps a description without its colours, which the page holds once for all, and returns its box's id."""
-        box = f"chart-{len(self.specs) + 1}"
-        self.specs[box] = {key: value for key, value in spec.items() if key not in ("config", "$schema")}
-        return box
 
 
 def tiles(values: Mapping[str, Any], words: Words) -> Html:
@@ -62,14 +49,17 @@ def figure(result: Result, pictures: Sequence[Picture], words: Words, drawings: 
     name = caption(first, words) if len(pictures) == 1 else words.name("table", first.table)
     if not data.n_rows:
         return element("p", f"{name}: {words.text('page.none')}", class_="small")
-    boxes = [
-        _box(result, picture, panel, words, drawings, is_titled=len(pictures) > 1)
-        for picture in pictures
-        for panel in panels(picture, result.tables)
-    ]
+    wanted = [(picture, panel) for picture in pictures for panel in panels(picture, result.tables)]
+    boxes, n_drawn = [], 0
+    for i, (picture, panel) in enumerate(wanted):
+        box, n_rows = _box(
+            result, picture, panel, words, drawings, is_titled=len(pictures) > 1, n_more=len(wanted) - i - 1
+        )
+        boxes.append(box)
+        n_drawn += n_rows
     columns = ("panel", "panels", "panels three")[min(len(boxes), 3) - 1]
     parts = [element("figcaption", name), element("div", *boxes, class_=columns)]
-    shown = rows_drawn(first, result.tables)
+    shown = n_drawn if first.kind == "grid" else rows_drawn(first, result.tables)
     if shown < data.n_rows:
         parts.append(element("p", words.text("page.drawn", shown=shown, rows=data.n_rows), class_="small"))
     if first.kind in ("grid", "points"):
@@ -88,23 +78,32 @@ def notes(keys: tuple[str, ...], words: Words) -> Html:
     return element("div", element("h3", words.text("page.notes")), *items, class_="note", role="note")
 
 
-def _box(result: Result, picture: Picture, panel: Any, words: Words, drawings: Drawings, *, is_titled: bool) -> Html:
-    spec = draw(picture, result.tables, lang=words.lang, panel=panel, fills_its_box=True)
-    if is_titled:  # the title over the panel says what the axis would say again, and takes no room from the lines
-        for layer in spec["layer"]:
-            layer["encoding"].get("y", {})["title"] = None
-    box = drawings.add(spec)
+def _box(
+    result: Result, picture: Picture, panel: Any, words: Words, drawings: Drawings, *, is_titled: bool, n_more: int
+) -> tuple[Html, int]:
+    """One panel, and of a grid how many rows of the table it can show."""
+    if picture.kind == "grid":
+        drawn = stepped(picture, result.tables, panel, words, drawings, n_more=n_more)
+    else:
+        spec = draw(picture, result.tables, lang=words.lang, panel=panel, fills_its_box=True)
+        if is_titled:  # the title over the panel says what the axis would say again, and takes no room from the lines
+            for layer in spec["layer"]:
+                layer["encoding"].get("y", {})["title"] = None
+        drawn = drawings.add(spec), 0, Html()
+    box, n_rows, controls = drawn
     name = title = caption(picture, words)
     if picture.facet and panel is not None:
         title = choice(picture.facet, panel, words)
         name = f"{name}, {title}"
     parts = []
     if is_titled or title != name:
-        parts.append(element("p", title, class_="panel-title", id=f"{box}-title"))
+        parts.append(element("p", title, class_="panel-title"))
     chart = element("div", class_="chart", id=box, role="img", aria_label=name)
     # What scrolls is reached through the picture in it, which takes the keyboard once it is drawn.
     parts.append(element("div", chart, class_="sideways") if picture.kind == "grid" else chart)
-    return element("div", *parts)
+    if not n_rows and picture.kind == "grid":
+        parts[-1] = element("p", words.text("page.none"), class_="small")
+    return element("div", *parts, controls), n_rows
 
 
 def _named_values(values: Mapping[str, Any], words: Words) -> Iterator[tuple[str, str]]:

@@ -12,13 +12,13 @@ from typing import Any
 from unembed import catalogue
 from unembed.analyses import ANALYSES
 from unembed.errors import RunError
-from unembed.places import check_output, shown
-from unembed.report.page import GENERATOR, build
+from unembed.places import check_output
+from unembed.report.page import build
+from unembed.report.place import check_page
 from unembed.results import Result
 from unembed.views.run import RunView
 
 REPORT = "report.html"
-_HEAD_BYTES = 4096  # of a page, in which its generator is named
 
 
 def analyse(view: RunView) -> dict[str, Result]:
@@ -39,9 +39,10 @@ def write_report(
     """
     view = RunView.open(run)
     language = catalogue.choose(lang, os.environ)
-    check_output(view.folder.path / REPORT if out is None else out, RunError)
-    if out is not None:
-        _refuse_others(Path(out))
+    if out is None:
+        check_output(view.folder.path / REPORT, RunError)
+    else:
+        check_page(out)
     sections = list((analyse(view) if results is None else results).items())
     description = view.folder.description
     config = description.get("config", {})
@@ -59,24 +60,6 @@ def write_report(
     path = Path(out)
     path.write_text(page, encoding="utf-8")
     return path
-
-
-def _refuse_others(path: Path) -> None:
-    """Refuses to replace a file that is no report of ours, and to make folders that a slip of the finger named.
-
-    Pipes and devices may be written to, and a file that holds nothing. Raises: RunError.
-    """
-    if not path.parent.is_dir():
-        raise RunError(
-            f"{shown(path)}: the folder {shown(path.parent)} is not there. Make it first, or choose another place"
-        )
-    if path.is_file():
-        with path.open("rb") as file:
-            start = file.read(_HEAD_BYTES)
-        if start and not (start.lower().startswith(b"<!doctype html>") and GENERATOR.encode() in start):
-            raise RunError(
-                f"{shown(path)}: is there already, and is no report of unembed. It is left as it is; choose another name"
-            )
 
 
 def command_of(description: Mapping[str, Any]) -> str:
