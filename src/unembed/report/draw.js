@@ -118,10 +118,12 @@
   }
 
   function takeKeyboard(box) {
+    // each drawing gives the box a name and a role of its own, so ours are set again
+    const known = windows[box.id]?.length > 1 ? [box.dataset.name, keys, window_keys] : [box.dataset.name, keys];
+    box.setAttribute("role", "application");
+    box.setAttribute("aria-label", known.join(", "));
     if (box.tabIndex === 0) return;
     box.tabIndex = 0;
-    box.setAttribute("role", "application");
-    box.setAttribute("aria-label", box.getAttribute("aria-label") + ", " + keys + (windows[box.id]?.length > 1 ? ", " + window_keys : ""));
     box.addEventListener("keydown", press);
     box.addEventListener("blur", () => leave(box));
   }
@@ -136,6 +138,7 @@
 
   async function draw(id) {
     const box = document.getElementById(id);
+    box.dataset.name ??= box.getAttribute("aria-label");
     const width = Math.floor(box.clientWidth);
     const config = structuredClone(themes[dark.matches && !printing ? "dark" : "light"]);
     const spec = { ...charts[id], config };
