@@ -3,7 +3,8 @@
 import click
 
 from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, html_option, quiet_option, write_result
+from unembed.cli.render import format_option, html_option, quiet_option, say, write_result
+from unembed.errors import UsageError
 
 
 @click.command(name="plan", context_settings={"help_option_names": ["-h", "--help"]})
@@ -68,11 +69,11 @@ def command(
     Examples:
 
     \b
-        unembed plan llama-3-8b --devices 8 --device h100 --checkpoint
+        unembed plan llama-3-8b --devices 8 --device h100 --chunked --checkpoint
         unembed plan gpt2 --device cpu --batch-size 4 --context 256
     """
     from unembed.counting import spec_of_model
-    from unembed.planning.plan import as_result, plan
+    from unembed.planning.plan import TOKENS_PER_PARAMETER, as_result, plan, what_would_fit
     from unembed.planning.setup import SCORES_AT_ONCE, plain_setup
 
     spec = spec_of_model(model, like=like)
@@ -87,5 +88,22 @@ def command(
         compiles=compiles,
         scores_at_once=SCORES_AT_ONCE if chunked else None,
     )
+    if price is not None and not 0 <= price < float("inf"):
+        raise UsageError(f"--price is {price}; it must be a number of US dollars, 0 or more")
     found = plan(spec, setup, device=device, tokens=tokens, price=price, threads=threads, fills=batch_size is None)
     write_result(as_result(found), output_format)
+    if not found.fits:
+        room, needed = found.memory_bytes, found.memory.peak
+        fed = f"{found.setup.batch_size} x {found.setup.context_length:,} tokens"
+        hint = what_would_fit(spec, found.setup, room, on_cores=device == "cpu")
+        say(
+            f"it does not fit: {fed} take {needed / 1e9:,.1f} GB of a device, and {room / 1e9:,.1f} GB are there. {hint}",
+            quiet=quiet,
+        )
+    if tokens is None:
+        say(f"the run is {TOKENS_PER_PARAMETER} tokens for each parameter; give --tokens for another", quiet=quiet)
+    if device != "cpu":
+        say(
+            "of 23 published runs such plans were off by 8 % in the median and by 77 % at worst (docs/scale_runs.md)",
+            quiet=quiet,
+        )

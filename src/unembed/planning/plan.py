@@ -5,17 +5,18 @@ For devices that are not here the rates are published ones (machines.py); for th
 """
 
 import os
+from typing import Any
 
 import msgspec
 
-from unembed.errors import ResourceError, SpecError
+from unembed.errors import UsageError
 from unembed.model.counts import count
 from unembed.model.spec import TransformerSpec
 from unembed.planning.flops import flops
 from unembed.planning.machines import MACHINES, Machine
 from unembed.planning.pieces import pieces
 from unembed.planning.rates import Published, Rates
-from unembed.planning.setup import Setup, check_setup
+from unembed.planning.setup import SCORES_AT_ONCE, Setup, check_setup
 from unembed.planning.sharding import DeviceMemory, device_memory, largest_batch, traffic
 from unembed.planning.step_time import StepTime, step_time
 from unembed.results import Result, Table
@@ -44,6 +45,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_second: float
     tokens: int
     seconds: float
+    price: float | None
     cost: float | None
 
 
@@ -60,21 +62,14 @@ def plan(
     """Plans a training run. `fills` takes the largest micro-batch that fits in place of the setup's.
 
     `tokens` are those of the whole run, 20 a parameter unless given. `price` is US dollars per device and hour; cores have
-    none of their own. `threads` are those of one process on `cpu`.
-    Raises: SpecError for a setup that cannot be; ResourceError where not even one sequence fits and `fills` asks for it.
+    none of their own. `threads` are those of one process on `cpu`. Raises: UsageError for a setup that cannot be.
     """
     check_setup(setup)
     machine = None if device == "cpu" else _machine(device)
     memory_bytes = int(machine.memory_bytes * (1 - RESERVED_SHARE)) if machine else _main_memory() // setup.devices
     largest = largest_batch(spec, setup, memory_bytes, on_cores=machine is None)
-    if fills:
-        if largest == 0:
-            needed = device_memory(spec, msgspec.structs.replace(setup, batch_size=1), on_cores=machine is None).peak
-            raise ResourceError(
-                f"plan: one sequence of {setup.context_length:,} tokens takes {needed / 1e9:,.1f} GB of a device and "
-                f"{memory_bytes / 1e9:,.1f} GB are there. Try more --devices, --checkpoint, or a shorter --context"
-            )
-        setup = msgspec.structs.replace(setup, batch_size=largest)
+    if fills:  # at least one, so that there is a plan even of what does not fit
+        setup = msgspec.structs.replace(setup, batch_size=max(1, largest))
     rates, peak = _rates(spec, setup, machine, threads)
     took = step_time(spec, setup, rates, hides_talk=machine is not None)
     memory = device_memory(spec, setup, on_cores=machine is None)
@@ -82,7 +77,7 @@ def plan(
     speed = setup.tokens_per_step / took.seconds
     wanted = TOKENS_PER_PARAMETER * count(spec).parameters if tokens is None else tokens
     if wanted < 1:
-        raise SpecError(f"plan: tokens is {wanted:,}; it must be at least 1")
+        raise UsageError(f"plan: tokens is {wanted:,}; it must be at least 1")
     hourly = price if price is not None else (machine.price if machine else None)
     return Plan(
         device=device,
@@ -98,8 +93,32 @@ def plan(
         tokens_per_second=speed,
         tokens=wanted,
         seconds=wanted / speed,
+        price=hourly,
         cost=None if hourly is None else wanted / speed / 3600 * hourly * setup.devices,
     )
+
+
+def what_would_fit(spec: TransformerSpec, setup: Setup, memory_bytes: int, *, on_cores: bool) -> str:
+    """What to change so that one sequence fits on a device, the least change first; in words for the command line."""
+    chunked: dict[str, Any] = {"scores_at_once": SCORES_AT_ONCE}
+    ways: list[tuple[str, dict[str, Any]]] = [
+        ("--chunked", chunked),
+        ("--checkpoint", {"recomputed": 1.0}),
+        ("--chunked --checkpoint", {"recomputed": 1.0, **chunked}),
+    ]
+    if setup.parallel == "ddp":
+        ways = [("--parallel fsdp", {"parallel": "fsdp"})] + [
+            (f"--parallel fsdp {words}", {"parallel": "fsdp", **changes}) for words, changes in ways
+        ]
+    for doubled in range(1, 12):
+        n = setup.devices << doubled
+        ways.append(
+            (f"--chunked --checkpoint --devices {n}", {"recomputed": 1.0, "devices": n, "parallel": "fsdp", **chunked})
+        )
+    for words, changes in ways:
+        if largest_batch(spec, msgspec.structs.replace(setup, **changes), memory_bytes, on_cores=on_cores):
+            return f"It would with {words}"
+    return "Nothing that is planned here would make it fit; try a shorter --context"
 
 
 def as_result(found: Plan) -> Result:
@@ -119,18 +138,20 @@ def as_result(found: Plan) -> Result:
             "tokens_per_step": found.setup.tokens_per_step,
             "memory_peak_bytes": found.memory.peak,
             "memory_peak_at": found.memory.peak_at,
-            "memory_bytes": found.memory_bytes,
+            "memory_room_bytes": found.memory_bytes,
             "fits": found.fits,
             "largest_micro_batch": found.largest_micro_batch,
             "flops_per_step": found.flops_per_step,
             "communication_bytes_per_step": found.communication_bytes,
             "communication_seconds": talk,
+            "communication_hidden_seconds": talk - found.time.communication,
             "step_seconds": found.time.seconds,
             "utilisation": found.utilisation,
             "tokens_per_second": found.tokens_per_second,
             "tokens_per_second_per_device": found.tokens_per_second / found.setup.devices,
             "tokens": found.tokens,
             "days": found.seconds / _DAY,
+            "price_usd_per_device_hour": found.price,
             "cost_usd": found.cost,
         },
         tables={
@@ -145,7 +166,7 @@ def as_result(found: Plan) -> Result:
 
 def _machine(device: str) -> Machine:
     if device not in MACHINES:
-        raise SpecError(f"plan: device {device[:40]!r} is not known; known are cpu, {', '.join(MACHINES)}")
+        raise UsageError(f"plan: device {device[:40]!r} is not known; known are cpu, {', '.join(MACHINES)}")
     return MACHINES[device]
 
 
@@ -154,7 +175,7 @@ def _rates(spec: TransformerSpec, setup: Setup, machine: Machine | None, threads
     if machine is not None:
         return Published(machine, setup), machine.peak_flops[setup.dtype]
     if setup.dtype != "float32":
-        raise SpecError(
+        raise UsageError(
             f"plan: dtype is {setup.dtype}; cores are planned in float32, the type that training uses there"
         )
     from unembed.planning.measured import measure

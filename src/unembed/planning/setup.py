@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from unembed.errors import SpecError
+from unembed.errors import UsageError
 
 Parallel = Literal["none", "ddp", "fsdp"]
 MOST_DEVICES = 1_000_000
@@ -45,22 +45,22 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def plain_setup(**fields: Any) -> Setup:
-    """A setup from plain values, checked. Raises: SpecError."""
+    """A setup from plain values, checked. Raises: UsageError."""
     try:
         return check_setup(msgspec.convert(fields, Setup))
     except msgspec.ValidationError as error:
-        raise SpecError(f"plan: {error}") from error
+        raise UsageError(f"plan: {error}") from error
 
 
 def check_setup(setup: Setup) -> Setup:
-    """Refuses what cannot be: sizes below one, shares beyond one, several devices that share nothing. Raises: SpecError."""
+    """Refuses what cannot be: sizes below one, shares beyond one, several devices that share nothing. Raises: UsageError."""
     for name in ("devices", "batch_size", "context_length", "accumulate"):
         value = getattr(setup, name)
         if not 1 <= value <= MOST_DEVICES:
-            raise SpecError(f"plan: {name} is {value:,}; it must be at least 1 and at most {MOST_DEVICES:,}")
+            raise UsageError(f"plan: {name} is {value:,}; it must be at least 1 and at most {MOST_DEVICES:,}")
     if not 0 <= setup.recomputed <= 1:
-        raise SpecError(f"plan: recomputed is {setup.recomputed}; it is a share, from 0 to 1")
+        raise UsageError(f"plan: recomputed is {setup.recomputed}; it is a share, from 0 to 1")
     if (setup.devices > 1) == (setup.parallel == "none"):
         expected = "ddp or fsdp" if setup.devices > 1 else "none"
-        raise SpecError(f"plan: parallel is {setup.parallel} on {setup.devices} devices; expected {expected}")
+        raise UsageError(f"plan: parallel is {setup.parallel} on {setup.devices} devices; expected {expected}")
     return setup
