@@ -95,6 +95,7 @@ class Scripted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, ids: list[int]) -> None:
         left = iter(ids)
         monkeypatch.setattr("unembed.generation.decode.draw", lambda probs, uniform: next(left))
+        monkeypatch.setattr("unembed.generation.decode.greedy", lambda scores: next(left))
 
 
 @pytest.mark.parametrize("kind", ["characters", "bytes", "bpe", "words"])
