@@ -189,7 +189,7 @@ def test_every_key_that_is_printed_has_its_words(lang):
 def test_text_from_standard_input(trained, monkeypatch):
     from types import SimpleNamespace
 
-    monkeypatch.setattr("unembed.cli.lens.sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"to be")))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"to be")))
     assert run("lens", trained, "-", "--format", "json").json["tokens"] == list("to be")
 
 

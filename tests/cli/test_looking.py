@@ -18,6 +18,8 @@ from unembed.cli import main
 from unembed.cli.looking import grid
 from unembed.errors import UsageError
 from unembed.results import Table
+from unembed.tokenizers.files import save
+from unembed.tokenizers.words import WordTokenizer
 
 COMMANDS = {
     "attribute": ("to be or",),
@@ -150,3 +152,29 @@ def test_every_command_of_the_page_is_one_that_exists():
         found = main.cli.get_command(group, name)
         assert found is not None, name
         found.make_context(name, arguments, parent=group)
+
+
+def test_the_keys_that_are_looked_at_have_their_positions(trained, model):
+    asked = ("attention", trained, "to be or to be", "--layer", "0", "--head", "1")
+    table = unembed.attention(model, "to be or to be", layer=0, head=1).tables
+    tokens = unembed.attention(model, "to be or to be").values["tokens"]
+    pattern = {(row["position"], row["key_position"]): row["share"] for row in table["weights"].rows()}
+    for row in table["attended"].rows():
+        assert len(row["looks_at"]) == len(row["looks_at_positions"])
+        for at, (token, weight) in zip(row["looks_at_positions"], row["looks_at"], strict=True):
+            assert (token, weight) == (tokens[at], pytest.approx(pattern[row["position"], at]))
+    last = list(table["attended"].rows())[-1]
+    best, (token, weight) = last["looks_at_positions"][0], last["looks_at"][0]
+    assert f"{best} {token} {weight:.3f}; " in run(*asked).out
+
+
+@pytest.mark.parametrize("name", ["lens", "attribute", "attention", "patch", "stream"])
+def test_words_that_the_model_does_not_know_are_said(name, tmp_path):
+    words = save(WordTokenizer(["the", "dog", "barks", "."]), tmp_path / "words.json")
+    texts = ("the cat barks .", "the dog barks .") if name == "patch" else ("the cat barks .",)
+    more = ("--target", "dog", "--against", "the") if name == "patch" else ()
+    line = (name, "mini-gpt", *texts, *more, "--tokenizer", words)
+    done = run(*line)
+    told = "the text: 1 of 4 tokens is <unk>, for the words tokenizer does not know 'cat'"
+    assert (done.code, done.err.count(told)) == (0, 1)
+    assert told not in run(*line, "--quiet").err

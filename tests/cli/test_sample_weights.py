@@ -1,9 +1,13 @@
 """`unembed sample --weights` and `--lookup`: the same text, or what the rounding did; what is said of it and told in JSON."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
-from commands import run
+from commands import command, environment, run, screens
+from unembed.cli import main
 from unembed.cli import weights as cli_weights
 from unembed.generation.weights.packing import unavailable
 from unembed.model.init import Gpt2Init, build
@@ -69,3 +73,19 @@ def test_only_a_large_model_and_a_long_text_have_their_matrices_laid_otherwise(m
         assert same is model
         assert told == {}
         assert (weight.stride(0) == 1) is is_laid
+
+
+def test_a_note_begins_below_the_text(trained):
+    """On a terminal the note clears its line first, so the text must have ended its own."""
+    line = [str(one) for one in ("sample", trained, *GREEDY, "--lookup", "4")]
+    text = run("sample", trained, *GREEDY, "--format", "json").json
+    with screens(is_terminal=True) as (screen, _):
+        sys.stderr = screen  # as a terminal has both
+        assert main.run(line) == 0
+    assert f"{GREEDY[1]}{text['text']}\n\r\x1b[2K24 tokens in " in screen.text
+    done = subprocess.run(
+        command(*line), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, check=True
+    )
+    assert f"{text['text']}\n24 tokens in " in done.stdout.decode()
+    # a pipe of its own gets the text and nothing else
+    assert run(*line).out == GREEDY[1] + text["text"]

@@ -71,6 +71,18 @@ def test_profile_says_where_the_time_went(here, text_file):
     assert "advice: " in done.err
 
 
+def test_a_profile_for_people_is_in_milliseconds_and_muon_is_named(here, text_file):
+    done = train(text_file, "--out", "run", "--profile", "--set", "optimizer=muon")
+    assert done.code == 0, done
+    lines = done.out.split("profile\n")[1].splitlines()
+    assert lines[0].split() == ["part", "milliseconds", "[ms]", "share"]
+    assert lines[1:]
+    assert not [line for line in lines[1:] if "e-" in line]
+    assert "optimizer: Muon for the blocks' matrices, learning rate " in done.err
+    assert done.err.index("optimizer: Muon") < done.err.index("training: ")
+    assert "optimizer: " not in train(text_file, "--out", "plain").err
+
+
 @pytest.mark.slow
 def test_quiet_says_nothing_but_the_result(here, text_file):
     done = train(text_file, "--out", "run", "--quiet", "--format", "json")

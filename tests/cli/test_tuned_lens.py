@@ -95,3 +95,13 @@ def test_sigkill_at_any_instant_costs_no_bit(tmp_path, text_file, trained):
         assert n_killed < 60
     assert n_killed > 0
     assert killed.read_bytes() == whole.read_bytes()
+
+
+def test_calibration_shows_people_a_row_a_layer_and_programs_all(trained):
+    shown = run("calibration", trained, "--tokens", "60")
+    rows = [line.split() for line in shown.out.splitlines() if line.startswith("logit ")]
+    layers = run("calibration", trained, "--tokens", "60", "--format", "json").json["layers"]["layer"]
+    assert [row[1] for row in rows] == [str(layer) for layer in layers]
+    assert "calibration_error" in shown.out
+    assert "curves" not in shown.out
+    assert "reliability" not in shown.out

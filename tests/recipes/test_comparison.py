@@ -182,3 +182,19 @@ def test_a_run_that_is_read_again_is_the_run(tmp_path, text):
     again = comparison._run(tmp_path, [text], "mapped", 1e-2, 1, FEW, 1, lambda name: None)
     assert again == done
     assert done.val_loss_nats > 0
+
+
+def test_a_text_with_too_few_characters_is_refused_before_the_first_run(tmp_path, monkeypatch):
+    """The pseudo-inverse runs would be refused after all those of four other ways."""
+    fake = faked(monkeypatch, lambda *_: 1.0)
+    few = tmp_path / "few.txt"
+    few.write_text("to be or not to be\n" * 200)
+    told = (
+        "the text gives a vocabulary of 8 and the model is 64 wide, but a pseudo-inverse head needs at least as many "
+        "tokens as the model is wide; nothing was begun. Give --vocabulary 320, or more text"
+    )
+    with pytest.raises(UsageError, match=told):
+        compare_sharing([few], out=tmp_path / "out")
+    assert (fake.asked, (tmp_path / "out").exists()) == ([], False)
+    compare_sharing([few], out=tmp_path / "out", vocabulary=320)
+    assert len(fake.asked) == N_RUNS

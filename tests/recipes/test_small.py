@@ -253,3 +253,21 @@ def test_oracle_bytes_per_token_is_the_mean_over_the_whole_text(tmp_path):
         sum(len(cell.encode()) for cell in cells) / n_tokens, rel=1e-9
     )
     assert math.isclose(n_tokens, sum(len(run.tokenizer.encode(cell).ids) + 1 for cell in cells))
+
+
+def test_the_least_vocabulary_is_called_the_least(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("the quick brown fox, Quijote ñandú 1234 ABCDEFGHIJKLMNOPRSTUVWXYZ\n" * 180)
+    told = prepared(path).notes[0]
+    assert "byte-level BPE with " in told
+    assert "bytes, and 320 is the least that is made; nothing is lost" in told
+    assert "for each entry" not in told
+
+
+def test_the_size_that_is_told_is_the_size_that_is_trained(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("the quick brown fox jumps over the lazy dog\n" * 400)
+    for more in ({}, {"sharing": "mapped"}):
+        run = prepared(path, **more)
+        assert f"{count(run.config.model).parameters:,} parameters" in said(run)
+    assert "but for what was set" in said(run)

@@ -7,6 +7,7 @@ import json
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -239,3 +240,26 @@ def test_a_result_shows_itself():
     found = unembed.tying.examine(tied())
     assert "verdict: Tied: one parameter" in repr(found)
     assert "Tied: one parameter" in found._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("sharing", "how", "kind"),
+    [("mapped", "through a map", "mapped"), ("pseudo_inverse", "by pseudo-inverse", "pseudo_inverse")],
+)
+def test_a_run_that_is_shared_otherwise_is_told_so_and_names_its_way_out(sharing, how, kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("t.txt").write_text("".join(map(chr, range(33, 126))) * 20, encoding="utf-8")
+    small = ("steps=1", "batch_size=2", "context_length=8", f"sharing={sharing}")
+    line = [part for one in small for part in ("--set", one)]
+    done = command("train", "t.txt", "--recipe", "shared-table", "--out", "run", *line)
+    assert done.code == 0, done
+    found = command("tie", "run", "--format", "json").json
+    assert f"run.json says tied {how}" in [check["detail"] for check in found["checks"]]
+    assert "unembed tie MODEL --repair untie --out DIR writes two tables" in found["repair"]
+    for to in ("hf", "gguf"):
+        refused = command("convert", "run", "out", "--to", to)
+        assert refused.code == 3
+        assert f"run: its head is {kind}, which no {to} file can say" in refused.err
+        assert "First: unembed tie run --repair untie --out DIR, then convert DIR." in refused.err
+    assert command("tie", "run", "--repair", "untie", "--out", "plain").code == 0
+    assert command("convert", "plain", "out").code == 0

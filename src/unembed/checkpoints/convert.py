@@ -10,6 +10,7 @@ Numbers keep their bits unless another type is asked for. The next file to read 
 import json
 import os
 import secrets
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +24,8 @@ from unembed.checkpoints.load import CONFIG_KEY, CONVERTED_KEY, SPECIAL_IDS, TOK
 from unembed.checkpoints.run_folder import RunFolder
 from unembed.checkpoints.state import model_tensors
 from unembed.checkpoints.translate import Dtype, as_dtype, named_dtype
-from unembed.errors import CheckpointError, UsageError
+from unembed.errors import CheckpointError, SpecError, UsageError
+from unembed.model.spec import TiedHead, UntiedHead
 from unembed.model.transformer import Transformer
 from unembed.places import check_path
 from unembed.tokenizers import files as tokenizer_files
@@ -61,10 +63,22 @@ def convert(
     place, kind = free_place(destination), named_dtype(dtype)
     found = find(source, like=like)
     model = open_found(found, tokenizer=tokenizer, dtype="file")
+    refuse_shared_otherwise(model, to, str(source))
     if kind != "file":
         narrow(model, kind)
     prefers = None if found.source is None else found.source.family.name
     return write_model(model, place, to=to, source=str(source), prefers=prefers)
+
+
+def refuse_shared_otherwise(model: Transformer, to: str, source: str) -> None:
+    """Refuses a head that no other program's format can say, with the way around it. Raises: SpecError."""
+    if to == "native" or isinstance(model.spec.head, TiedHead | UntiedHead):
+        return
+    kind = model.spec.head.__struct_config__.tag
+    raise SpecError(
+        f"{source}: its head is {kind}, which no {to} file can say; it can be multiplied out into two plain tables, and the "
+        f"function stays the same. First: unembed tie {shlex.quote(source)} --repair untie --out DIR, then convert DIR."
+    )
 
 
 def narrow(model: Transformer, dtype: Dtype) -> None:

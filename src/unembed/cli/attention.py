@@ -1,5 +1,7 @@
 """`unembed attention`: what each head looks at, in numbers and as maps."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from unembed.cli.looking import read_text, show
@@ -8,6 +10,9 @@ from unembed.cli.over_training import over_training_option
 from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, html_option, quiet_option
 from unembed.errors import UsageError
+
+if TYPE_CHECKING:
+    from unembed.results import Table
 
 
 @click.command(name="attention", context_settings={"help_option_names": ["-h", "--help"]})
@@ -66,4 +71,18 @@ def command(
         return
     found = attention_maps(loaded, ids, layer=layer, head=head)
     tables = {name: found.tables[name] for name in ("heads", "attended") if name in found.tables}
+    if output_format == "table" and "attended" in tables:
+        tables["attended"] = _readable(tables["attended"])
     show(found, output_format, quiet=quiet, tables=tables)
+
+
+def _readable(attended: "Table") -> "Table":
+    """The keys in one cell each, the position before its token as in the grids: `2 girls 0.53; 5 boy 0.21`."""
+    from unembed.results import Table
+
+    cells = [
+        "; ".join(f"{at} {token} {weight:.3f}" for at, (token, weight) in zip(places, seen, strict=True))
+        for places, seen in zip(attended["looks_at_positions"], attended["looks_at"], strict=True)
+    ]
+    columns = {name: attended[name] for name in ("layer", "head", "position", "token")}
+    return Table(columns={**columns, "looks_at": cells}, units=attended.units)

@@ -2,6 +2,7 @@
 
 import click
 
+from unembed.cli.looking import show
 from unembed.cli.models import model_options, open_model
 from unembed.cli.over_training import over_training_option, refuse_tuned
 from unembed.cli.paths import complete_model
@@ -62,6 +63,8 @@ def command(
     batches = list(held_out(val, min(128, opened.spec.context_length), tokens))
     if view is not None:
         found = through(view, lambda one: calibration(one, batches), table="layers", color="loss_nats")
-    else:
-        found = calibration(opened, batches, tuned=translators)
-    write_result(found, output_format)
+        write_result(found, output_format)
+        return
+    found = calibration(opened, batches, tuned=translators)
+    # the bins and the curves of the picture are for programs: a row a layer says how far to believe it
+    show(found, output_format, quiet=quiet, tables={"layers": found.tables["layers"]})

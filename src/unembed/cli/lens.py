@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unembed.cli.looking import read_text
 from unembed.cli.models import model_options, open_model
 from unembed.cli.over_training import over_training_option, refuse_tuned
 from unembed.cli.paths import complete_model
@@ -71,9 +72,8 @@ def command(
     if over_training:
         refuse_tuned(tuned)
     asked = None if layers is None else parsed_layers(layers)
-    if text == "-":
-        text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
     opened = open_model(model, tokenizer, like, quiet=quiet)
+    text = read_text(opened, text, quiet=quiet)
     translators = None if tuned is None else load_lens(tuned, opened)
     ids, texts, followed = text_ids(opened, text), token_texts(opened), target_of(opened, target)
 

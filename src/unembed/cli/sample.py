@@ -3,6 +3,7 @@
 Many prompts at once come from prompts.py, the next file to read.
 """
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -178,11 +179,12 @@ def _one(
     for (new,) in write(loaded, [writing], seeds=[seed], **options):
         if is_live:
             click.echo(clean(new), nl=False)
-    facts |= guessed(writing, options["lookup"], quiet=quiet)
     if is_live:
-        # a pipe gets the text to the last byte, a terminal a prompt on its own line
-        click.echo(nl=sys.stdout.isatty())
-    else:
+        # a pipe gets the text to the last byte, a terminal a prompt on its own line; before any note, which would begin
+        # in the text's line, and on a terminal clear it
+        click.echo(nl=sys.stdout.isatty() or (not quiet and _notes_follow_the_text()))
+    facts |= guessed(writing, options["lookup"], quiet=quiet)
+    if not is_live:
         write_result(Result(name="sample", values=writing.values() | facts), output_format)
     if writing.continuation.stopped == "end" and not writing.continuation.ids:
         say("the model ended the text at once (stopped: end)", quiet=quiet)
@@ -268,6 +270,15 @@ def _tell_unknown(writing: "Writing", prompts: list[str], quiet: bool) -> None:
     if notes:
         more = f"; {counted(len(notes) - 1, 'more prompt')} with unknown tokens" if notes[1:] else ""
         say(f"{'the prompt' if len(prompts) == 1 else 'a prompt'}: {notes[0]}{more}", quiet=quiet)
+
+
+def _notes_follow_the_text() -> bool:
+    """Whether both streams go to one place that is no terminal, as after 2>&1: a note would stand in the text's last line."""
+    try:
+        ends = [os.fstat(stream.fileno()) for stream in (sys.stdout, sys.stderr)]
+    except (OSError, ValueError):  # a stream in memory, or one that is closed
+        return False
+    return os.path.samestat(*ends)
 
 
 def _for_a_terminal(text: str) -> str:

@@ -74,7 +74,7 @@ def command(
     from unembed.cli.progress import Progress
     from unembed.corpora.reading import Reading
     from unembed.errors import UsageError
-    from unembed.recipes.advice import profile_table
+    from unembed.recipes.advice import in_milliseconds, profile_table
     from unembed.recipes.start import train
     from unembed.recipes.threads import asked_threads
     from unembed.results import Result
@@ -122,6 +122,8 @@ def command(
         return
     values = {name: getattr(outcome, name) for name in outcome.__dataclass_fields__}
     tables = {} if measured is None else {"profile": profile_table(measured)}
+    if measured is not None and output_format == "table":
+        tables = {"profile": in_milliseconds(tables["profile"])}
     write_result(Result(name="train", values=msgspec.to_builtins(values), tables=tables), output_format)
     run = shlex.quote(outcome.run)
     say(f"next: unembed sample {run}   ·   unembed report {run}", quiet=quiet)

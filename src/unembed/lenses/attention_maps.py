@@ -164,12 +164,18 @@ def _attended(
     """For each head and position the keys with the most weight, the heaviest first."""
     weights, keys = patterns.topk(min(N_KEYS, patterns.shape[-1]), dim=-1)
     rows = [
-        (layer, number, p, texts[p], [[texts[k], w] for k, w in zip(ks, ws, strict=True) if w > 0])
+        (layer, number, p, texts[p], *_named(ks, ws, texts))
         for number, per_head, head_weights in zip(numbers, keys.tolist(), weights.tolist(), strict=True)
         for p, (ks, ws) in enumerate(zip(per_head, head_weights, strict=True))
     ]
-    names = ("layer", "head", "position", "token", "looks_at")
+    names = ("layer", "head", "position", "token", "looks_at", "looks_at_positions")
     return Table(columns={name: [row[i] for row in rows] for i, name in enumerate(names)})
+
+
+def _named(keys: Sequence[int], weights: Sequence[float], texts: Sequence[str]) -> tuple[list[list[Any]], list[int]]:
+    """The keys that got any weight, as [token, weight], and their positions: one word may stand at several."""
+    seen = [(k, w) for k, w in zip(keys, weights, strict=True) if w > 0]
+    return [[texts[k], w] for k, w in seen], [k for k, _ in seen]
 
 
 def _weights(

@@ -42,6 +42,16 @@ def profile_table(profile: Profile) -> Table:
     return Table(columns=columns, units={"seconds": "s"})
 
 
+def in_milliseconds(table: Table) -> Table:
+    """The same table for people: a part may take minutes or a few microseconds, which in seconds reads as 8.9e-05."""
+    columns = {
+        "part": table["part"].tolist(),
+        "milliseconds": [round(1000 * float(one), 3) for one in table["seconds"]],
+        "share": [round(float(one), 4) for one in table["share"]],
+    }
+    return Table(columns=columns, units={"milliseconds": "ms"})
+
+
 def tell(trainer: Trainer, profile: Profile, say: Callable[[str], None]) -> None:
     """Says the sentences of `in_words`."""
     for sentence in in_words(trainer, profile):

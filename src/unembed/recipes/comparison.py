@@ -18,7 +18,8 @@ from unembed.checkpoints.load import load
 from unembed.corpora.text import find_files
 from unembed.errors import NotFiniteError, RunError, UsageError
 from unembed.recipes.base import identity
-from unembed.recipes.shared_table import CHARACTERS, RECIPE, check_vocabulary
+from unembed.recipes.run_data import prepare
+from unembed.recipes.shared_table import CHARACTERS, FEWEST, RECIPE, check_vocabulary
 from unembed.recipes.start import train
 from unembed.recipes.threads import Threads
 from unembed.results import Picture, Result, Table
@@ -102,6 +103,18 @@ def compare_sharing(
     return result
 
 
+def _refuse_too_few(data: Sequence[str | Path], vocabulary: str | int, settings: Mapping[str, Any]) -> None:
+    """Before the first run, what the pseudo-inverse ones would meet after twelve. Raises: UsageError."""
+    files = [str(one) for one in data]
+    spec = prepare(files, RECIPE.name, {**settings, "vocabulary": vocabulary}, None).config.model
+    rows, width = spec.embedding.vocab_size, spec.embedding.d_model
+    if rows < width:
+        raise UsageError(
+            f"compare-sharing: the text gives a vocabulary of {rows} and the model is {width} wide, but a pseudo-inverse head "
+            f"needs at least as many tokens as the model is wide; nothing was begun. Give --vocabulary {FEWEST}, or more text"
+        )
+
+
 def _begin(place: Path, data: Sequence[str | Path], vocabulary: str | int, settings: Mapping[str, Any]) -> None:
     """Notes down what is compared, or refuses to go on with something else."""
     files = [identity(path) for path in find_files([str(one) for one in data])]
@@ -117,6 +130,7 @@ def _begin(place: Path, data: Sequence[str | Path], vocabulary: str | int, setti
         return
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise RunError(f"{place}: there is something already, and it is no comparison; give a new place as --out")
+    _refuse_too_few(data, vocabulary, settings)
     with explaining(f"creating {noted}", "Nothing was begun.", RunError):
         place.mkdir(parents=True, exist_ok=True)
         noted.write_text(text, encoding="utf-8")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from unembed.checkpoints import native
 from unembed.model.counts import count
+from unembed.optim.muon import MuonConfig
 from unembed.recipes.memory import memory_sentence
 from unembed.training.loop import Trainer
 from unembed.visible import counted
@@ -46,6 +47,11 @@ def opening(trainer: Trainer, why: str = "") -> Iterator[str]:
     sizes = trainer.group_sizes
     told = f"weight decay applies to {sizes.decayed:,} of them, and not to {sizes.undecayed:,}"
     yield f"{count(trainer.config.model).parameters:,} parameters: {told} (norms' gains, biases)"
+    if isinstance(muon := trainer.config.training.optimizer, MuonConfig):
+        yield (
+            f"optimizer: Muon for the blocks' matrices, learning rate {muon.matrix_learning_rate:g} at its peak; AdamW for the "
+            "tables and all else"
+        )
     yield plan(trainer, why)
     is_alone = trainer.model.embed.table.device.type == "cpu" and trainer.processes.n == 1
     if is_alone and (memory := memory_sentence(trainer.config)):

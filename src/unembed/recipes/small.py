@@ -14,6 +14,7 @@ from unembed.corpora.text import TextReader
 from unembed.errors import UsageError
 from unembed.model.counts import count
 from unembed.model.init import ZeroOutInit
+from unembed.model.spec import TransformerSpec
 from unembed.optim.adamw import AdamWConfig
 from unembed.optim.schedules import Cosine
 from unembed.recipes.base import Prepared, Recipe, Survey
@@ -56,7 +57,7 @@ def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) 
     n_train = int(TRAIN_FRACTION * n_tokens)
     choice = choose(tokenizer.vocab_size, Budget(n_train_tokens=n_train, minutes=float(minutes), **fixed))
     config = with_settings(_config(choice, n_tokens - n_train), own)
-    notes = [why_tokenizer, _why_size(choice), *_warnings(choice, survey, n_tokens - n_train)]
+    notes = [why_tokenizer, _why_size(choice, config.model), *_warnings(choice, survey, n_tokens - n_train)]
     return survey.prepared(config, tokenizer, notes, _why_steps(choice, minutes))
 
 
@@ -93,8 +94,17 @@ def _tokenizer(survey: Survey) -> tuple[Tokenizer, str]:
     trained = train_bpe(blocks, vocab_size=vocab_size, budget=VOCABULARY_BUDGET)
     return trained, (
         f"tokenizer: byte-level BPE with {trained.vocab_size:,} entries, because the text has {n_different:,} different "
-        f"characters and {report.n_bytes:,} bytes, about {BYTES_PER_ENTRY:,} for each entry; nothing is lost"
+        f"characters and {report.n_bytes:,} bytes, {_why_entries(wanted)}; nothing is lost"
     )
+
+
+def _why_entries(wanted: int) -> str:
+    """What the size of a BPE vocabulary was chosen by: the bytes for each entry, or an end of what is sensible."""
+    if wanted < FEWEST_ENTRIES:
+        return f"and {FEWEST_ENTRIES:,} is the least that is made"
+    if wanted > MOST_ENTRIES:
+        return f"and {MOST_ENTRIES:,} is the most that is made"
+    return f"about {BYTES_PER_ENTRY:,} for each entry"
 
 
 def _bytes_per_token(survey: Survey, tokenizer: Tokenizer) -> float:
@@ -130,8 +140,9 @@ def _config(choice: Choice, n_val_tokens: int) -> RunConfig:
     return RunConfig(recipe="small", seed=1, model=choice.spec, init=ZeroOutInit(std=0.02), training=training)
 
 
-def _why_size(choice: Choice) -> str:
-    spec, parameters = choice.spec, count(choice.spec).parameters
+def _why_size(choice: Choice, spec: TransformerSpec) -> str:
+    """The size of the model that is trained, which a setting may have made another than the chosen one, and why."""
+    parameters = count(spec).parameters
     why = (
         f"the smallest, because the run sees only {choice.n_tokens:,} tokens"
         if choice.is_smallest
@@ -139,7 +150,7 @@ def _why_size(choice: Choice) -> str:
     )
     return (
         f"model: {spec.n_layers} layers, {spec.embedding.d_model} wide, {parameters:,} parameters, context "
-        f"{spec.context_length}: {why}"
+        f"{spec.context_length}: {why}{'' if spec == choice.spec else ', but for what was set'}"
     )
 
 

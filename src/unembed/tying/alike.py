@@ -42,7 +42,8 @@ def likeness(model: Transformer, *, seed: int = 0) -> Result:
     embeds, scores = effective_tables(model)
     if embeds is scores or (embeds.shape == scores.shape and embeds.data_ptr() == scores.data_ptr()):
         raise InputError(
-            "likeness: the model has one table, which is like itself; give an untied one, or one with a map"
+            "likeness: the model has one table, which is like itself; give an untied one, or one with a map. "
+            "Train one with: unembed train DATA --set sharing=untied --out DIR"
         )
     first, second = embeds.double(), scores.double()
     if not (first.isfinite().all() and second.isfinite().all()):

@@ -24,6 +24,7 @@ from unembed.tying.relation import Relation, relate
 from unembed.tying.tables import Pair, find_tables
 
 _BROKEN = ("two_parameters", "detached_view", "computed_detached", "overlap", "one_without_memory")
+_WITH_REPAIR = ("equal_twice_untied", "rounded_twice", "through_map", "through_inverse")
 _UNKNOWN = ("no_memory", "no_head", "computed_apart")
 
 
@@ -88,7 +89,7 @@ def examine_found(found: Found) -> Result:
 
 
 def _needs_repair(kind: str, checks: Sequence[Check]) -> bool:
-    return any(check.status == "broken" for check in checks) or kind in ("equal_twice_untied", "rounded_twice")
+    return any(check.status == "broken" for check in checks) or kind in _WITH_REPAIR
 
 
 def _in_memory(

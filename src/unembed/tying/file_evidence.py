@@ -29,6 +29,8 @@ Holds = Literal[
     "two_tables",
     "two_shapes",
 ]
+# A table that embeds and scores with something learned in between is shared in another way than plainly.
+HOW_SHARED = {"mapped": " through a map", "pseudo_inverse": " by pseudo-inverse"}
 OURS = ("embed.table", "head.table")
 
 
@@ -128,7 +130,8 @@ def _two(tables: FileTables, first: Tensor, second: Tensor) -> Held:
 
 def checks_of(tables: FileTables, found: Held) -> list[Check]:
     """What the file says, what it holds, and whether these agree."""
-    says = f"{tables.meaning.source} says {'tied' if tables.means_tied else 'untied'}"
+    through = HOW_SHARED.get(str(tables.untied.head.__struct_config__.tag), "")
+    says = f"{tables.meaning.source} says {f'tied{through}' if tables.means_tied else 'untied'}"
     lies = found.kind in ("two_tables", "two_shapes", "cast_twice") and tables.means_tied
     config = Check("config", "broken" if lies else "ok", says)
     is_whole = found.is_loadable and found.kind != "two_shapes"

@@ -59,6 +59,9 @@ SENTENCES: Mapping[str, str] = {
     "preset_tied": "Tied: the preset has one table, {a}",
     "preset_untied": "Not tied: the preset has a head of its own, {b}",
 }
+_MULTIPLIED_OUT = (
+    "None is needed; where no such head is known, unembed tie MODEL --repair untie --out DIR writes two tables."
+)
 REPAIRS: Mapping[str, str] = {
     "two_parameters": "Assign the parameter itself, {b} = {a}, and make the optimizer anew.",
     "detached_view": "Assign the parameter itself, {b} = {a}, not its .data or .detach().",
@@ -72,6 +75,8 @@ REPAIRS: Mapping[str, str] = {
     "table_missing": "unembed tie MODEL --repair tie --out DIR, if the head is the table; else find the table.",
     "two_tables": "unembed tie MODEL --repair untie --out DIR writes a config that says so.",
     "equal_twice_untied": "unembed tie MODEL --repair tie --out DIR makes one table of the two.",
+    "through_map": _MULTIPLIED_OUT,
+    "through_inverse": _MULTIPLIED_OUT,
     "rounded_twice": "Ask for the file that was quantised: it may hold one table.",
 }
 _SAID_ALREADY = ("config", "storage", "gradient", "file")
