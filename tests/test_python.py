@@ -140,7 +140,10 @@ def test_lens_statistics_as_in_the_contract(model):
 def test_lens_without_a_tokenizer_has_ids_but_no_texts():
     bare = unembed.load("mini-gpt")
     assert unembed.lens(bare, ids=[7, 12]).values["tokens"] == [None, None]
-    with pytest.raises(InputError, match=r"has no tokenizer, so a text has no ids; give ids=\[...\] instead"):
+    with pytest.raises(
+        InputError,
+        match=r"has no tokenizer, so a text has no ids; name its file with --tokenizer, or in Python give ids=\[...\] instead",
+    ):
         unembed.lens(bare, "the girls")
     with pytest.raises(InputError, match="has no tokenizer"):
         unembed.generate(bare, "the girls")
