@@ -43,8 +43,16 @@ def refuse_no_model(what: str, model: object) -> None:
         raise UsageError(f"{what}: got a {type(model).__name__}, expected a model. Open one with unembed.load")
 
 
+def refuse_no_path(what: str, name: str, path: object, of: str) -> None:
+    """A file is named by a text or a Path; None stands for an option that was not given."""
+    if path is not None and not isinstance(path, str | Path):
+        raise UsageError(f"{what}: {name} is {repr(path)[:60]}, expected the path of {of}")
+
+
 _TEXT, _WHOLE, _NUMBER = (str, "a text"), (Integral, "a whole number"), (Real, "a number")
 _KINDS: dict[str, tuple[type, str]] = {
+    "by": _TEXT,
+    "metric": _TEXT,
     "prompt": _TEXT,
     "text": _TEXT,
     "tap": _TEXT,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unembed.arguments import names_of, refuse_no_model, refuse_types
+from unembed.arguments import names_of, refuse_no_model, refuse_no_path, refuse_types
 from unembed.errors import UsageError
 from unembed.model.counts import Counts
 from unembed.results import Result
@@ -142,11 +142,12 @@ def lens(
     `normalises=False` they go to the head without the final norm.
     `tuned` names the file of a lens that `unembed tune-lens` made for this model. Texts are null without a tokenizer.
     Raises: CheckpointError for a tuned lens of another model; InputError when a text is given and the model has no
-    tokenizer; UsageError when neither or both are given, a statistic or layer is unknown, or the target is not one token;
-    ShapeError when ids have no row in the table.
+    tokenizer, or where its scores are no numbers; UsageError when neither or both are given, a statistic or layer is unknown,
+    or the target is not one token; ShapeError when ids have no row in the table.
     """
     refuse_no_model("lens", model)
     refuse_types("lens", text=text, top=top)
+    refuse_no_path("lens", "tuned", tuned, "a lens that unembed tune-lens wrote")
     chosen = names_of("lens", "statistics", statistics)
     from unembed.lenses.logit_lens import STATISTICS, logit_lens
     from unembed.lenses.prompts import layers_of, target_of, text_ids, token_texts

@@ -29,7 +29,8 @@ def attribute(
 
     `target` (the best-scored token unless given) and `against` are texts of one token, or ids; with `against` it is the
     difference of the two scores. See lenses/attribution.py for the tables. Raises: UsageError for what is not there;
-    InputError when a text is given and the model has no tokenizer; ShapeError for ids without a row.
+    InputError when a text is given and the model has no tokenizer, or when its scores are no numbers; ShapeError for ids
+    without a row.
     """
     refuse_no_model("attribute", model)
     refuse_types("attribute", text=text, position=position)
@@ -76,10 +77,10 @@ def patch(
     """Puts what a clean text has at each place into a run on a corrupted one, and says how much of the answer comes back.
 
     The two are texts, or ids, of one length in tokens. See lenses/patching.py for the options. Raises: as `attribute`;
-    TapError for a step that is not there.
+    UsageError for a step that is not there.
     """
     refuse_no_model("patch", model)
-    refuse_types("patch", position=position, tap=tap)
+    refuse_types("patch", position=position, tap=tap, by=by, metric=metric)
     from unembed.lenses.asking import targets, token_ids
     from unembed.lenses.patching import patch as run
 

@@ -145,6 +145,8 @@ def with_weights(model: "Transformer", weights: str) -> "Transformer":
     It goes wherever a model does and shares what it can with the given one, which stays as it is. float32 is exact and takes
     as much memory again; the others round what a single text's new tokens are computed with, at half and a quarter of the
     memory: `rounding_error` of generation/weights/rounding.py tells what that does to the scores. See docs/decoding.md.
+    Once the given model is changed (trained, other weights loaded) a rounded one refuses its next token: make it again; the
+    float32 one is a copy of what was.
     Raises: UsageError for another kind of weights, or one that cannot be had here.
     """
     from unembed.generation.checks import check_model

@@ -209,3 +209,81 @@ def test_softcaps_and_scales_of_a_head_are_kept():
     model = float32(plain)
     found = rounding_error(model, with_weights(model, "float16"), [3, 1, 4, 1, 5])
     assert found.values["worst_logit_difference"] < 0.02
+
+
+def _optimizer_step(model):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model(torch.tensor([[3, 1, 4]])).square().mean().backward()
+    optimizer.step()
+
+
+def _loads(model, **options):
+    model.load_state_dict({name: value * 1.01 for name, value in model.state_dict().items()}, **options)
+
+
+def _writes(name):
+    def write(model):
+        with torch.no_grad():
+            dict(model.named_parameters())[name].mul_(2)
+
+    return write
+
+
+def _gets_new_storage(model):
+    model.blocks[1].mlp.down.weight.data = model.blocks[1].mlp.down.weight.data * 2
+
+
+CHANGES = [
+    (_optimizer_step, "weights: the unembedding table"),
+    (_loads, "weights: the unembedding table"),
+    (lambda model: _loads(model, assign=True), "weights: the unembedding table"),
+    (_gets_new_storage, r"weights: blocks\.1\.mlp\.down"),
+    (_writes("embed.table"), "weights: the unembedding table"),
+    (_writes("head.bias"), "weights: the unembedding table"),
+    (_writes("blocks.1.attn.o_proj.weight"), r"weights: blocks\.1\.attn\.o_proj"),
+]
+
+
+@pytest.mark.parametrize("kind", ROUNDED)
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+def test_copies_of_weights_that_were_changed_are_refused(change, message, kind):
+    """The prompt would be read by the new weights and each token after it by the old."""
+    model = float32(changed(base(), head__has_bias=True))
+    made = with_weights(model, kind)
+    options = {"n_tokens": 3, "sampling": GREEDY, "seeds": [0]}
+    generate_ids(made, [[3, 1]], **options)
+    change(model)
+    with pytest.raises(
+        UsageError, match=rf"(?s){message}.*changed since its packed copy was made.*Call with_weights again"
+    ):
+        generate_ids(made, [[3, 1]], **options)
+    generate_ids(with_weights(model, kind), [[3, 1]], **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_looking_at_a_model_and_copying_it_do_not_count_as_changes(kind):
+    if unavailable(kind, CPU) is not None:
+        pytest.skip(f"no {kind} kernel on this processor")
+    model = float32(base())
+    made = with_weights(model, kind)
+    model(torch.tensor([[3, 1, 4]])).square().mean().backward()
+    model.zero_grad()
+    copy.deepcopy(model.state_dict())
+    with torch.inference_mode():
+        generate_ids(made, [[3, 1]], n_tokens=3, sampling=GREEDY, seeds=[0])
+
+
+def test_the_float32_copy_stays_what_the_model_was():
+    model = float32(base())
+    made = with_weights(model, "float32")
+    options = {"n_tokens": 5, "sampling": GREEDY, "seeds": [0]}
+    before = generate_ids(made, [[3, 1]], **options)
+    _optimizer_step(model)
+    assert generate_ids(made, [[3, 1]], **options) == before
+
+
+def test_models_made_without_counting_can_be_packed():
+    with torch.inference_mode():
+        model = float32(base())
+        made = with_weights(model, "bfloat16")
+        generate_ids(made, [[3, 1]], n_tokens=3, sampling=GREEDY, seeds=[0])

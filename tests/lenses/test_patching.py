@@ -10,7 +10,7 @@ from oracles.mixtures import random_spec
 from oracles.specs import base, changed, variants
 from oracles.weights import draw as draw_weights
 from small import small_model
-from unembed.errors import TapError, UsageError
+from unembed.errors import UsageError
 from unembed.lenses import patched_runs, patching
 from unembed.lenses.patched_runs import Place
 from unembed.lenses.patching import METRICS, patch
@@ -190,11 +190,16 @@ def test_seeded_mutation_is_caught_by_the_oracle(place, change, monkeypatch, unc
         ({"by": "layer"}, UsageError, "by is 'layer'; it must be one of position, head"),
         ({"metric": "logit", "against": 2}, UsageError, "against belongs to the metric logit_difference"),
         ({"target": 2, "against": 2}, UsageError, "target and against are both '2'; name two"),
-        ({"tap": "pos_embed"}, TapError, "depends on positions alone"),
-        ({"tap": "embed.table"}, TapError, "is a table of the model's"),
-        ({"tap": "resid_pre", "by": "head"}, TapError, "has no heads; by head, patch one of q, k, v"),
-        ({"tap": "resid_prr", "target": 1, "against": 2}, TapError, "Did you mean"),
-        ({"tap": "blocks.7.z"}, TapError, "blocks.7.z"),
+        ({"tap": "pos_embed"}, UsageError, "depends on positions alone"),
+        ({"tap": "embed.table"}, UsageError, "is a table of the model's"),
+        ({"tap": "resid_pre", "by": "head"}, UsageError, "has no heads; by head, patch one of q, k, v"),
+        ({"tap": "resid_prr", "target": 1, "against": 2}, UsageError, "Did you mean"),
+        ({"tap": "blocks.*.resid_prr"}, UsageError, "Did you mean"),
+        ({"tap": "blocks.*"}, UsageError, r"tap 'blocks\.\*'"),
+        ({"tap": ""}, UsageError, r"tap 'blocks\.\*\.'"),
+        ({"tap": "*.z"}, UsageError, "Did you mean"),
+        ({"tap": "blocks.9*.z"}, UsageError, "blocks.9"),
+        ({"tap": "blocks.7.z"}, UsageError, "blocks.7.z"),
         ({"position": 6}, UsageError, "position is 6; the text has 6 tokens"),
     ],
 )
@@ -208,3 +213,14 @@ def test_message_where_both_runs_say_the_same_names_the_way_out():
     model = small_model(VARIANTS["window_1"])
     with pytest.raises(UsageError, match="the best token of both runs; name two, or choose the metric probability"):
         patch(model, CLEAN, CORRUPTED)
+
+
+@pytest.mark.parametrize("by", ["position", "head"])
+def test_a_step_of_every_layer_may_be_spelt_as_taps_are(by):
+    model = small_model(base())
+    short, spelt = (patch(model, CLEAN, CORRUPTED, tap=tap, by=by, **LOGIT) for tap in ("z", "blocks.*.z"))
+    assert spelt.tables["patched"].columns.keys() == short.tables["patched"].columns.keys()
+    for name, column in short.tables["patched"].columns.items():
+        assert list(spelt.tables["patched"][name]) == list(column), name
+    assert set(spelt.tables["patched"]["layer"]) == {0, 1}
+    assert spelt.pictures == short.pictures

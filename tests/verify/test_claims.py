@@ -21,6 +21,7 @@ from unembed.errors import CheckpointError, UsageError
 from unembed.model import kv_cache, masks, transformer
 from unembed.model.factor import retract
 from unembed.tokenizers.characters import CharacterTokenizer
+from unembed.training import parallel
 from unembed.verify import (
     CLAIMS,
     batch,
@@ -65,13 +66,26 @@ def folder(tmp_path):
 @pytest.fixture
 def run(tmp_path):
     """A run of ten steps with dropout, checkpoints at 0, 5 and 10, and its data."""
-    config = run_config(dropout=0.1)
-    with RunFolder.create(tmp_path / "run", description={CONFIG_KEY: msgspec.to_builtins(config)}) as made:
+    return trained(tmp_path, run_config(dropout=0.1))
+
+
+@pytest.fixture
+def folder_of_bfloat16(tmp_path):
+    """The same, its products in half precision, without dropout."""
+    return trained(tmp_path, run_config(precision="bfloat16"))
+
+
+def trained(tmp_path, config, **noted):
+    """A run of a configuration; `noted` is what its description says otherwise than what was done."""
+    description = msgspec.to_builtins(config)
+    description["training"] |= noted
+    laid = parallel.Parallel(precision=config.training.precision)
+    with RunFolder.create(tmp_path / "run", description={CONFIG_KEY: description}) as made:
         ids = np.cumsum(np.random.default_rng(0).integers(0, 3, size=500)) % 13
         with ShardWriter(made.path / "data", vocab_size=13, tokenizer="none") as writer:
             writer.append("train", ids[:400].astype(np.int64))
             writer.append("val", ids[400:].astype(np.int64))
-        trainer_of(config, run=made, train=_shards(made).train, val=_shards(made).val).run()
+        trainer_of(config, run=made, train=_shards(made).train, val=_shards(made).val, parallel=laid).run()
     return tmp_path / "run"
 
 
@@ -348,6 +362,25 @@ def test_resume_is_proved_bit_for_bit_and_fails_for_a_changed_checkpoint(run):
     assert found.status == "failed"
     assert found.worst == 1
     assert "final_norm.gain" in found.detail
+
+
+def test_resume_trains_again_in_the_precision_of_the_run(folder_of_bfloat16, monkeypatch):
+    found = resume.claim(subject_of(folder_of_bfloat16))
+    assert found.status == "proved", found
+    monkeypatch.setattr(resume, "Parallel", lambda precision: parallel.Parallel())
+    assert resume.claim(subject_of(folder_of_bfloat16)).status == "failed"
+
+
+def test_resume_is_skipped_where_half_precision_cannot_be_had(folder_of_bfloat16, monkeypatch):
+    monkeypatch.setattr(resume, "has_bfloat16", lambda device: f"{device} has no such products")
+    found = resume.claim(subject_of(folder_of_bfloat16))
+    assert (found.status, found.detail) == ("skipped", "the run's precision is bfloat16, but cpu has no such products")
+
+
+def test_resume_is_skipped_where_weights_were_gathered_in_half_precision(tmp_path):
+    found = resume.claim(subject_of(trained(tmp_path, run_config(precision="bfloat16"), parallel="fsdp")))
+    assert found.status == "skipped"
+    assert "gathered its weights in bfloat16" in found.detail
 
 
 def test_an_error_of_a_claim_is_a_failure_with_its_words(monkeypatch):

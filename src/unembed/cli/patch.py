@@ -17,7 +17,7 @@ from unembed.cli.render import format_option, html_option, quiet_option
     default="resid_pre",
     show_default=True,
     metavar="NAME",
-    help="What is replaced: a step of every layer (resid_pre, attn_out, mlp_out, z, ...) or of one (blocks.3.z).",
+    help="What is replaced: a step of every layer (resid_pre, attn_out, mlp_out, z, ..., blocks.*.z) or of one (blocks.3.z).",
 )
 @click.option(
     "--by",

@@ -24,7 +24,13 @@ from unembed.cli.render import format_option, html_option, quiet_option, say, wr
     "--learning-rate", type=float, help="Of the first step (default: 0.2, with a large vocabulary 0.03); it falls to 0."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the choice of positions.")
-@click.option("--held-out-tokens", type=int, default=1024, show_default=True, help="Tokens that it is scored on.")
+@click.option(
+    "--held-out-tokens",
+    type=int,
+    default=1024,
+    show_default=True,
+    help="Tokens that it is scored on, in whole windows (at least one).",
+)
 @click.option("--column", metavar="NAME", help="The column of a table that holds the text.")
 @model_options
 @html_option

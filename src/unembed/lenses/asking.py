@@ -5,6 +5,7 @@ that a wrong one is answered alike everywhere. Before it: prompts.py, which read
 file to read is attribution.py.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from unembed.errors import UsageError
+from unembed.errors import InputError, UsageError
 from unembed.lenses.prompts import target_of, text_ids
 from unembed.model.transformer import Transformer
 from unembed.tokenizers.base import placeholder
@@ -80,6 +81,19 @@ def best_id(model: Transformer, logits: Float[Tensor, " vocab"]) -> int:
     if model.tokenizer is not None:
         n_known = min(n_known, model.tokenizer.vocab_size)
     return int(logits[:n_known].argmax())
+
+
+def refuse_broken(what: str, numbers: Tensor, of: str = "scores") -> None:
+    """Refuses to show what a model says that says no numbers: every answer would be one of chance, and look like any other.
+
+    Raises: InputError, in the words in which `generate` refuses it.
+    """
+    largest = float(numbers.max()) if numbers.numel() else 0.0
+    if not math.isfinite(largest):
+        raise InputError(
+            f"{what}: the largest of the model's {of} is {largest}, so there is nothing to see. Its weights are broken "
+            "(unembed verify MODEL says where); try an earlier checkpoint"
+        )
 
 
 def is_too_long(model: Transformer, ids: Sequence[int]) -> tuple[str, ...]:

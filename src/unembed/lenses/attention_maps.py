@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unembed.errors import TapError, UsageError
-from unembed.lenses.asking import is_too_long, one_of, text_of
+from unembed.lenses.asking import is_too_long, one_of, refuse_broken, text_of
 from unembed.lenses.head_scores import SCORES, head_scores
 from unembed.model.spec import TransformerSpec
 from unembed.model.taps import Tap
@@ -73,7 +73,7 @@ def attention_maps(
     random tokens that stand there twice (seeded), which this text's words cannot sway; null where the context is too
     short for that. With `layer`, the value `patterns`, an array [head, pos, key_pos] of that layer's heads, or of the one
     `head`; the table `weights`, its cells other than 0 one by one; and `attended`, the keys that each position looks at most.
-    Raises: UsageError for a layer or a head that is not there.
+    Raises: UsageError for a layer or a head that is not there; InputError for a model whose states are no numbers.
     """
     chosen = one_of("attention", "layer", layer, model.spec.n_layers)
     if head is not None and chosen is None:
@@ -124,7 +124,7 @@ def random_repeats(model: Transformer, seed: int = 0) -> list[list[int]]:
 
 def _run(model: Transformer, rows: Sequence[Sequence[int]], watch: Watch) -> None:
     ids = torch.tensor([list(row) for row in rows], device=model.embed.table.device)
-    model.hidden(ids, tap=watch, attention="explicit")
+    refuse_broken("attention", model.hidden(ids, tap=watch, attention="explicit").abs(), "final states")
 
 
 def _heads(spec: TransformerSpec, watch: Watch, repeated: Watch, layer: int | None, head: int | None) -> Table:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unembed.lenses.asking import best_id, is_too_long, position_of, text_of
+from unembed.lenses.asking import best_id, is_too_long, position_of, refuse_broken, text_of
 from unembed.lenses.frozen import Direction, FrozenNorm, Norm, freeze, ratio
 from unembed.lenses.parts import Part, parts_tables, pictures
 from unembed.model.block import BlockModule
@@ -71,13 +71,14 @@ def attribute(
     gives it; `explained`, what the parts sum to: the same number, before the soft cap where the head has one; `sum`,
     `sum_of_absolute_parts`, and `check_error`, how far sum and explained lie apart, with its `tolerance`; `final_norm_mean`
     and `final_norm_inverse_deviation`, at which the final norm was held. In nats before normalisation.
-    Raises: UsageError, ShapeError.
+    Raises: UsageError, ShapeError; InputError for a model that scores no number.
     """
     place = position_of("attribute", ids, position)
     seen = Seen(place)
     batch = torch.tensor([list(ids)], device=model.embed.table.device)
     stream = model.hidden(batch, tap=seen, attention="explicit")[:, place : place + 1]
     logits = model.unembed(stream)[0, 0]
+    refuse_broken("attribute", logits)
     chosen = best_id(model, logits) if target is None else target
     rows = [chosen] if against is None else [chosen, against]
     direction, parts, final = _to_the_stream(model, stream, rows)

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from unembed.lenses.asking import refuse_broken
 from unembed.lenses.gradient_norms import differentiable, squares_by_layer
 from unembed.model.taps import Recorder
 from unembed.model.transformer import Transformer
@@ -26,7 +27,8 @@ def gradient_flow(model: Transformer, ids: Int[Tensor, "batch pos"], targets: In
     row a depth: `layer` (0 is the embedding and the stream before the first block), `stream_grad_norm`, `grad_norm` of the
     layer's parameters, and `stream_grad_log10`, null where the gradient is exactly 0. Values: `loss_nats`, and
     `reaches_first`, the stream's gradient before the first block over that after the last: below 1 it fades on its way
-    down, above 1 it grows. Nothing is stepped and no `.grad` is touched. Raises: ShapeError when ids or targets do not fit.
+    down, above 1 it grows. Nothing is stepped and no `.grad` is touched. Raises: ShapeError when ids or targets do not fit;
+    InputError where the loss is no number.
     """
     device = model.embed.table.device
     n_layers = model.spec.n_layers
@@ -34,6 +36,7 @@ def gradient_flow(model: Transformer, ids: Int[Tensor, "batch pos"], targets: In
     recorder = Recorder(["blocks.0.resid_pre", "blocks.*.resid_post"] if n_layers else ["embed"])
     with differentiable(model):
         loss = next_token_loss(model(ids.to(device), tap=recorder), targets.to(device)).mean()
+        refuse_broken("flow", loss.detach(), "losses")
         streams = list(recorder.values.values())
         found = torch.autograd.grad(loss, [*streams, *named.values()], allow_unused=True)
     of_streams = [_norm(gradient) for gradient in found[: len(streams)]]

@@ -16,6 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from unembed.errors import UsageError, did_you_mean
+from unembed.lenses.asking import refuse_broken
 from unembed.lenses.measures import STATISTICS, settled
 from unembed.lenses.reading import Reading, Translator, read
 from unembed.lenses.states import notes_on, take_states
@@ -63,7 +64,7 @@ def logit_lens(
 
     A note says where a sequence is longer than the context that the model was trained with.
     Raises: UsageError for an unknown statistic or layer, ids that are no sequence, or a place that no translator was made
-    for; ShapeError for ids without a row.
+    for; ShapeError for ids without a row; InputError for a model that scores no number.
     """
     vocab_size = model.spec.embedding.vocab_size
     n_known = vocab_size if texts is None else min(len(texts), vocab_size)
@@ -84,6 +85,8 @@ def logit_lens(
         following=following.flatten(),
         translate=None if tuned is None else _through(tuned, states.layers),
     )
+    # where the last layer's scores hold no number, so does their difference from themselves
+    refuse_broken("lens", torch.tensor(reading.identity_error))
     found = _arrays(reading, targets, following, statistics)
     values: dict[str, Any] = {
         "layers": states.layers,

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from unembed.errors import TapError, UsageError
-from unembed.lenses.asking import best_id, is_too_long, position_of, text_of
+from unembed.lenses.asking import best_id, is_too_long, position_of, refuse_broken, text_of
 from unembed.lenses.patched_runs import AFTER_THE_STREAM, BY_QUERY, Place, Question, scores_of
-from unembed.model.taps import Recorder, check_names, no_tap, tap_names
+from unembed.model.taps import Recorder, check_names, names_matching, no_tap, tap_names
 from unembed.model.transformer import Transformer
 from unembed.results import Picture, Result, Table
 
@@ -45,15 +45,16 @@ def patch(
 ) -> Result:
     """Patches clean values of a step into the corrupted run: one place a row, all layers by all positions, or by all heads.
 
-    `tap` is a step's local name, tried in every layer (`resid_pre`, `attn_out`, `mlp_out`, `z`, ...), or a full one
-    (`blocks.3.z`, `embed`, `final_norm`). By `head` a head is patched at all positions at once. The score is read at
+    `tap` is a step's local name, tried in every layer (`resid_pre`, `attn_out`, `mlp_out`, `z`, ...; `blocks.*.z` is `z`), or a
+    full one (`blocks.3.z`, `embed`, `final_norm`). By `head` a head is patched at all positions at once. The score is read at
     `position`, the last unless given. `metric`: `logit_difference`, the lead of `target` over `against`; `logit` or
     `probability` of the target alone. Unless given, target is the clean run's best id and against the corrupted run's.
 
     Table `patched`: layer, position (or head), `score`, and `recovered`, 0 where nothing came back and 1 where all did (null
     where both runs score alike). Table `layers`: the same with every position of a layer patched. Values: `clean` and
     `corrupted`, the two runs' scores, and `check_error`, how far patching everything lies from the first and patching
-    nothing from the second. Raises: UsageError, TapError.
+    nothing from the second. Raises: UsageError, also for a step that is not there; InputError for a model that
+    scores no number.
     """
     _check(model, clean, corrupted, tap, by, metric, against)
     steps, local = _steps(model, tap), tap.rpartition(".")[2]
@@ -62,6 +63,8 @@ def patch(
     ids = torch.tensor([list(clean), list(corrupted)], device=model.embed.table.device)
     recorder = Recorder([*(name for name, _ in steps), "embed"])
     both = [asked.logits(model, ids[:1], recorder), asked.logits(model, ids[1:], no_tap)]
+    for logits in both:
+        refuse_broken("patch", logits)
     rows = _rows(model, both, target, against, metric)
     n_known = model.spec.embedding.vocab_size if model.tokenizer is None else model.tokenizer.vocab_size
     asked = Question(place, asked.path, asked.is_whole, metric, rows, n_known)
@@ -124,23 +127,21 @@ def _check(
         )
     local = tap.rpartition(".")[2] if tap.startswith("blocks.") else tap
     if local in WITHOUT_POSITIONS:
-        raise TapError(f"tap {tap!r}: {WITHOUT_POSITIONS[local]}; patch another step, such as resid_pre")
+        raise UsageError(f"tap {tap!r}: {WITHOUT_POSITIONS[local]}; patch another step, such as resid_pre")
     if by == "head" and local not in WITH_HEADS:
-        raise TapError(f"tap {tap!r}: has no heads; by head, patch one of {', '.join(WITH_HEADS)}")
+        raise UsageError(f"tap {tap!r}: has no heads; by head, patch one of {', '.join(WITH_HEADS)}")
 
 
 def _steps(model: Transformer, tap: str) -> list[tuple[str, int | None]]:
-    """Every step that a name stands for, with its layer. Raises: TapError as `check_names`."""
-    known = tap_names(model.spec)
-    if tap in known:
-        number = tap.split(".")[1] if tap.startswith("blocks.") else None
-        return [(tap, None if number is None else int(number))]
-    found: list[tuple[str, int | None]] = [
-        (name, int(name.split(".")[1])) for name in known if name.startswith("blocks.") and name.split(".", 2)[2] == tap
-    ]
-    if not found:
-        check_names(model.spec, [tap if tap.startswith("blocks.") else f"blocks.*.{tap}"])
-    return found
+    """Every step that a name stands for, with its layer. Raises: UsageError, in the words of `check_names`."""
+    is_full = tap.startswith("blocks.") or tap in tap_names(model.spec)
+    asked = tap if is_full else f"blocks.*.{tap}"
+    try:
+        check_names(model.spec, [asked])
+    except TapError as error:  # elsewhere a program's mistake; here a name that a person wrote
+        raise UsageError(str(error)) from error
+    found = names_matching(model.spec, asked)
+    return [(name, int(name.split(".")[1]) if name.startswith("blocks.") else None) for name in found]
 
 
 def _rows(

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from unembed.lenses.asking import is_too_long, position_of, text_of
+from unembed.lenses.asking import is_too_long, position_of, refuse_broken, text_of
 from unembed.model.spec import Parallel
 from unembed.model.taps import Recorder, tap_names
 from unembed.model.transformer import Transformer
@@ -33,12 +33,13 @@ def stream(model: Transformer, ids: Sequence[int], *, position: int | None = Non
     same for each position. In a sandwich the update is what its norm lets through; after a post norm the stream is
     normalised with it; without a shortcut it takes the stream's place.
     Values: `embedding_length` and `embedding_cosine_to_final` of what enters the first block, `final_length` of the final
-    state. Raises: UsageError.
+    state. Raises: UsageError; InputError for a state that is no number.
     """
     place = None if position is None else position_of("stream", ids, position)
     recorder = Recorder([name for name in tap_names(model.spec) if name.rpartition(".")[2] in STEPS])
     batch = torch.tensor([list(ids)], device=model.embed.table.device)
     final = model.hidden(batch, tap=recorder)[0].double()
+    refuse_broken("stream", final.abs(), "final states")
     seen = {name: value[0].double() for name, value in recorder.values.items()}
     first = seen.get("blocks.0.resid_pre", final)
     updates = [(layer, part, _numbers(*met, final)) for layer, part, met in _updates(model, seen)]

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unembed.errors import ShapeError, UsageError
+from unembed.errors import InputError, ShapeError, UsageError
+from unembed.lenses.asking import refuse_broken
 from unembed.lenses.reading import read
 from unembed.model.transformer import Transformer
 from unembed.results import Result, Table
@@ -33,7 +34,7 @@ def read_vectors(
 
     Table `vectors`, a row each: `vector` (its number), `text` and `probability` of the best token, `top`, `entropy_nats` and
     `logsumexp_nats`. Table `top`: ids, texts, probabilities and scores of the n_top best. Raises: ShapeError for another
-    width; UsageError for what is no vector.
+    width; UsageError for what is no vector; InputError for numbers that are not finite, the model's or the vectors'.
     """
     given = torch.as_tensor(vectors)
     d_model = model.spec.embedding.d_model
@@ -43,6 +44,11 @@ def read_vectors(
         )
     if given.shape[-1] != d_model:
         raise ShapeError(f"lens: the vectors are {given.shape[-1]} wide, the stream of this model {d_model}")
+    if not bool(given.isfinite().all()):
+        row = int((~given.reshape(-1, d_model).isfinite().all(1)).nonzero()[0])
+        raise InputError(f"lens: vector {row} holds a number that is not finite; give finite ones")
+    if not isinstance(normalises, bool):
+        raise UsageError(f"lens: normalises is {repr(normalises)[:60]}, expected True or False")
     if n_top < 1:
         raise UsageError(f"lens: top is {n_top}; it must be at least 1")
     table = model.embed.table
@@ -57,6 +63,7 @@ def read_vectors(
         normalises=normalises,
         checks_identity=normalises,
     )
+    refuse_broken("lens", reading.numbers["logsumexp_nats"].abs())
     found = {name: value[0].cpu().numpy() for name, value in reading.numbers.items()}
     ids, scores = found["top_ids"], found["top_scores"].astype(np.float64)
     shares = np.exp(scores - found["logsumexp_nats"].astype(np.float64)[:, None])

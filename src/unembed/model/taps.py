@@ -158,6 +158,12 @@ def tap_names(spec: TransformerSpec, *, attention: str = "explicit") -> list[str
     return [*names, "final_norm", "unembed.table", "logits"]
 
 
+def names_matching(spec: TransformerSpec, name: str, *, attention: str = "explicit") -> list[str]:
+    """The names of this model that one name stands for: itself, or with `*` for a layer's number, those of many layers."""
+    pattern = _pattern(name)
+    return [one for one in tap_names(spec, attention=attention) if pattern.fullmatch(one)]
+
+
 def check_names(spec: TransformerSpec, names: Iterable[str], *, attention: str = "explicit") -> None:
     """Refuses names that no forward would call. Raises: TapError saying why the name does not exist here."""
     known = tap_names(spec, attention=attention)

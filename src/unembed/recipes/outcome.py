@@ -56,6 +56,11 @@ def opening(trainer: Trainer, why: str = "") -> Iterator[str]:
     is_alone = trainer.model.embed.table.device.type == "cpu" and trainer.processes.n == 1
     if is_alone and (memory := memory_sentence(trainer.config)):
         yield memory
+    if trainer.processes.n > 1 and trainer.config.training.dropout > 0:
+        yield (
+            f"dropout is drawn by each of the {trainer.processes.n} processes for itself: another number of them drops other "
+            "entries, and trains a little otherwise. --set dropout=0 makes the number of processes make no difference"
+        )
     if trainer.config.training.compile:
         yield "compiling the blocks; this takes a while, and the steps are faster then"
     trainer.prepare()

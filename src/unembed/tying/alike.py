@@ -8,6 +8,7 @@ The second grows by itself with the width, and the third where there are few tok
 degree. So each stands beside what the same tables give with their rows paired at random. The next file to read is doctor.py.
 """
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unembed.checkpoints.load import find, open_found
 from unembed.errors import InputError
 from unembed.model.transformer import Transformer
 from unembed.results import Result, Table
@@ -24,13 +26,14 @@ N_SHUFFLES = 5
 MEASURES = ("row_cosine", "procrustes_cosine", "cka")
 
 
-def likeness(model: Transformer, *, seed: int = 0) -> Result:
-    """Compares what embeds a token with what scores it. Values: `d_model`, `rows`, `rows_without_length`.
+def likeness(model: Transformer | str | Path, *, seed: int = 0) -> Result:
+    """Compares what embeds a token with what scores it, in a model or any MODEL by name. Values: `d_model`, `rows`,
+    `rows_without_length`.
 
     Table `likeness`: for each `measure` its `value`, and `paired_at_random`, the mean over five pairings of the rows by
     chance, drawn from `seed`. Rows of length 0 have no direction and are left out of cosines. With a map between table and
     stream the two matrices as they act are compared (effective.py). Raises: InputError for a model with one table, which is
-    like itself, and for tables that are not finite.
+    like itself, and for tables that are not finite; as `load` for a name.
 
     >>> from unembed.model.init import Gpt2Init, build
     >>> from unembed.model.presets import preset
@@ -39,7 +42,7 @@ def likeness(model: Transformer, *, seed: int = 0) -> Result:
     >>> likeness(model).tables["likeness"]["measure"].tolist()
     ['row_cosine', 'procrustes_cosine', 'cka']
     """
-    embeds, scores = effective_tables(model)
+    embeds, scores = effective_tables(_opened(model))
     if embeds is scores or (embeds.shape == scores.shape and embeds.data_ptr() == scores.data_ptr()):
         raise InputError(
             "likeness: the model has one table, which is like itself; give an untied one, or one with a map. "
@@ -63,6 +66,19 @@ def likeness(model: Transformer, *, seed: int = 0) -> Result:
     n_empty = int((~_has_direction(first, second)).sum())
     values = {"rows": len(first), "d_model": first.shape[1], "rows_without_length": n_empty}
     return Result(name="likeness", tables={"likeness": Table(columns=columns)}, values=values)
+
+
+def _opened(model: Transformer | str | Path) -> Transformer:
+    if isinstance(model, str | Path):
+        found = find(model)
+        if found.preset is not None:
+            raise InputError(f"likeness: {model} is a preset, a shape without numbers; give a run, a folder or a file")
+        return open_found(found)
+    if not isinstance(model, Transformer):
+        raise InputError(
+            f"likeness: got a {type(model).__name__}; give what unembed.load returns, or the name of a MODEL"
+        )
+    return model
 
 
 def measures(first: Float[Tensor, "vocab d_model"], second: Float[Tensor, "vocab d_model"]) -> dict[str, float | None]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from unembed.arguments import refuse_no_path
 from unembed.checkpoints.load import Found, find, open_found
 from unembed.errors import CheckpointError, InputError, UsageError
 from unembed.model.presets import preset
@@ -56,6 +57,9 @@ def examine(
         return examine_found(find(model, like=like))
     if not isinstance(model, nn.Module):
         raise InputError(f"examine: got a {type(model).__name__}; give a torch.nn.Module, or the name of a MODEL")
+    if optimizer is not None and not isinstance(getattr(optimizer, "param_groups", None), list):
+        raise UsageError(f"examine: optimizer is {repr(optimizer)[:60]}; give a torch.optim.Optimizer, or leave it out")
+    refuse_no_path("examine", "file", file, "a MODEL to hold the module against")
     pair = find_tables(model, embed=embed, head=head)
     kind, relation, checks = _in_memory(model, pair, live_evidence.meaning_of(pair.root, means_tied), optimizer)
     meaning = live_evidence.meaning_of(pair.root, means_tied)

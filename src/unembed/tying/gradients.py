@@ -7,6 +7,7 @@ same down while a model is trained.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,10 @@ TOUCHED = ("neither", "only_lookup", "only_projection", "both")
 
 def split_gradient(
     model: nn.Module,
-    ids: Int[Tensor, "batch pos"],
-    targets: Int[Tensor, "batch pos"],
+    ids: Int[Tensor, "batch pos"] | Sequence[Sequence[int]],
+    targets: Int[Tensor, "batch pos"] | Sequence[Sequence[int]],
     *,
-    mask: Bool[Tensor, "batch pos"] | None = None,
+    mask: Bool[Tensor, "batch pos"] | Sequence[Sequence[bool]] | None = None,
     chunked: bool = False,
     dropout: float = 0.0,
     seed: int = 0,
@@ -64,6 +65,8 @@ def split_gradient(
     (True, [0, 0, 61, 3])
     """
     inner = _transformer(model)
+    ids, targets = _numbers("ids", ids), _numbers("targets", targets)
+    mask = None if mask is None else _numbers("mask", mask)
     _check(inner, accumulate, clip_norm, frequencies)
     embed, head = inner.embed.table, inner.unembed_table()
     tables = [embed] if embed is head else [embed, head]
@@ -240,15 +243,38 @@ def _transformer(model: nn.Module) -> Transformer:
 def _check(
     model: Transformer, accumulate: int, clip_norm: float | None, frequencies: Sequence[int] | np.ndarray | None
 ) -> None:
+    for name, value, kind in (("accumulate", accumulate, Integral), ("clip_norm", clip_norm, Real)):
+        if isinstance(value, bool) or not isinstance(value, kind | None):
+            raise UsageError(f"split_gradient: {name} is {repr(value)[:60]}, expected a number")
     if accumulate < 1 or (clip_norm is not None and clip_norm <= 0):
         raise UsageError(
             f"split_gradient: accumulate is {accumulate}, clip_norm {clip_norm}; they must be at least 1 and above 0"
         )
     n_rows = len(model.embed.table)
+    if frequencies is not None and np.ndim(frequencies) != 1:
+        raise UsageError(f"split_gradient: frequencies is {repr(frequencies)[:60]}, expected a number for each row")
     if frequencies is not None and len(frequencies) != n_rows:
         raise UsageError(
             f"split_gradient: {len(frequencies)} frequencies for a table of {n_rows} rows; give one for each row"
         )
+
+
+def _numbers(name: str, given: Any) -> Tensor:
+    """A batch as a tensor, [batch, pos]. Raises: UsageError for what is none, or holds nothing."""
+    of = "True or False" if name == "mask" else "whole numbers"
+    try:
+        made = torch.as_tensor(given)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise UsageError(f"split_gradient: {name} are no [batch, pos] of one length each: {error}") from error
+    is_right = (
+        made.dtype == torch.bool if name == "mask" else not (made.is_floating_point() or made.dtype == torch.bool)
+    )
+    if made.ndim != 2 or not made.numel() or not is_right:
+        raise UsageError(
+            f"split_gradient: {name} are {list(made.shape)} of {made.dtype}; give at least one sequence of at least one "
+            f"token, as {of}, in the shape [batch, pos]"
+        )
+    return made if name == "mask" else made.long()
 
 
 def _cut(tensor: Tensor | None, n: int) -> list[Any]:

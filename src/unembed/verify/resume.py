@@ -11,9 +11,10 @@ from unembed.checkpoints.run_folder import RunFolder
 from unembed.checkpoints.state import model_tensors, optimizer_tensors
 from unembed.corpora.shards import TokenShards
 from unembed.model.init import build
-from unembed.runtime import set_threads
+from unembed.runtime import has_bfloat16, set_threads
 from unembed.training.config import config_of
 from unembed.training.loop import Trainer
+from unembed.training.parallel import Parallel
 from unembed.tying.watch import TableWatch
 from unembed.verify.claim import Claim, Subject, judged, skipped
 
@@ -36,6 +37,8 @@ def claim(subject: Subject) -> Claim:
     first, second = pair
     if (most := max(one.state.get("processes", 1) for one in pair)) > 1:
         return skipped(NAME, f"{most} processes trained there, whose sums round otherwise than one process's")
+    if (why := _cannot_round_alike(run)) is not None:
+        return skipped(NAME, why)
     noted, in_force = run.description.get(THREADS_KEY), set_threads(None)
     try:
         # sums are rounded by the number of threads, so this has to be the run's own
@@ -52,6 +55,17 @@ def claim(subject: Subject) -> Claim:
     return judged(NAME, float(len(changed)), 0.0, detail)
 
 
+def _cannot_round_alike(run: RunFolder) -> str | None:
+    """Why a run in half precision cannot be trained again as it was; None where it can."""
+    training = config_of(run.description, run.path).training
+    if training.precision != "bfloat16":
+        return None
+    if training.parallel == "fsdp":
+        return "the run gathered its weights in bfloat16 (parallel=fsdp), which rounds otherwise than one process does"
+    why = has_bfloat16("cpu")
+    return None if why is True else f"the run's precision is bfloat16, but {why}"
+
+
 def _nearest(checkpoints: list[Checkpoint]) -> tuple[Checkpoint, Checkpoint] | None:
     """The last two neighbours that are close enough."""
     ordered = sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
@@ -64,7 +78,9 @@ def _differing(run: RunFolder, first: Checkpoint, second: Checkpoint) -> list[st
     shards = TokenShards.open(run.path / DATA)
     model = build(config.model, config.init, seed=config.seed)
     watch = TableWatch(model, **msgspec.structs.asdict(config.training.tying))
-    trainer = Trainer(model, config, shards.train, shards.val, watch=watch)
+    # products are rounded by the run's precision: in float32 a sound run of bfloat16 would differ everywhere
+    parallel = Parallel(precision=config.training.precision)
+    trainer = Trainer(model, config, shards.train, shards.val, watch=watch, parallel=parallel)
     trainer.resume(first.weights(), first.optimizer(), first.state, str(first.path))
     while trainer.step_number < second.step:
         trainer.step()

@@ -14,6 +14,7 @@ from torch import nn
 
 from unembed.errors import UsageError
 from unembed.generation.checks import check_model
+from unembed.generation.weights.fresh import places_of
 from unembed.generation.weights.modules import Joined, PackedHead, PackedProjection
 from unembed.generation.weights.packing import WeightKind, check_kind, unavailable
 from unembed.model.attention import AttentionModule
@@ -28,8 +29,9 @@ def with_weights(model: Transformer, kind: WeightKind) -> Transformer:
 
     `float32` is a copy stored column by column: the same numbers, so the same ids but where two scores are equal to the last
     digits. The others round: what a new token passes through is packed, prompts and batches go through the exact weights,
-    which both models share. Raises: UsageError where a kind does not exist or cannot be had here; InputError where numbers
-    do not fit it.
+    which both models share. When those change (training, load_state_dict) the packed ones are old: the next token is then
+    refused, and this has to be called again; a float32 copy goes on as it was. Raises: UsageError where a kind does not exist
+    or cannot be had here; InputError where numbers do not fit it.
     """
     kind = check_kind(kind)
     _check_float32(check_model(model))
@@ -41,7 +43,10 @@ def with_weights(model: Transformer, kind: WeightKind) -> Transformer:
     exchanged = _packed_projections(model, kind)
 
     def packed(module: nn.Module) -> nn.Module | None:
-        return PackedHead(module, model.unembed_table(), kind) if isinstance(module, Head) else exchanged.get(module)
+        if not isinstance(module, Head):
+            return exchanged.get(module)
+        table = model.unembed_table()
+        return PackedHead(module, table, kind, places_of(model, table))
 
     return _rebuilt(model, packed)
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unembed.generation.weights.fresh import Origin
 from unembed.generation.weights.packing import WeightKind, pack
 from unembed.model.head import Head
 from unembed.model.linear import Projection
@@ -26,6 +27,7 @@ class Joined:
     """
 
     def __init__(self, owns: Sequence[Projection], kind: WeightKind, name: str) -> None:
+        self._origin = Origin([(own, key) for own in owns for key in ("weight", "bias")], name)
         self._widths = [own.weight.shape[0] for own in owns]
         biases = [own.weight.new_zeros(own.weight.shape[0]) if own.bias is None else own.bias for own in owns]
         bias = torch.cat(biases).detach() if any(own.bias is not None for own in owns) else None
@@ -36,6 +38,7 @@ class Joined:
     def part(self, x: Float[Tensor, "*axes from_width"], number: int) -> Float[Tensor, "*axes to_width"]:
         """What projection `number` makes of a single vector. Axes: `from_width`, `to_width` are local."""
         if x is not self._x:
+            self._origin.check()
             made = self.packed.product(x.view(1, -1)).view(*x.shape[:-1], -1)
             self._x, self._parts = x, made.split_with_sizes(self._widths, dim=-1)
         part = self._parts[number]
@@ -62,14 +65,22 @@ class PackedProjection(nn.Module):
 class PackedHead(nn.Module):
     """As `Head`, with `derived_table`, a packed copy of the unembedding table, for a single row.
 
-    A tied head stays tied: the copy is made from the table that embeds, which goes on embedding.
+    A tied head stays tied: the copy is made from the table that embeds, which goes on embedding. `places` are the modules
+    that hold the table, and its name there.
     """
 
-    def __init__(self, own: Head, unembed_table: Float[Tensor, "vocab d_model"], kind: WeightKind) -> None:
+    def __init__(
+        self,
+        own: Head,
+        unembed_table: Float[Tensor, "vocab d_model"],
+        kind: WeightKind,
+        places: Sequence[tuple[nn.Module, str]],
+    ) -> None:
         super().__init__()
         # whatever a head has now or some day, absent parts too, under the same names
         vars(self).update(vars(own) | {"_parameters": dict(own._parameters), "_modules": dict(own._modules)})
         self.spec, self._own = own.spec, (own,)  # in a tuple, so that its parameters are not registered a second time
+        self._origin = Origin([*places, (own, "bias")], "the unembedding table")
         self.derived_table = pack(kind, unembed_table, own.bias, "the unembedding table")
 
     def features(self, normed: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
@@ -83,6 +94,7 @@ class PackedHead(nn.Module):
         if normed.shape[:-1].numel() != 1:
             out: Tensor = self._own[0](normed, embed_table, tap)
             return out
+        self._origin.check()
         x = self.features(normed)
         logits = self.derived_table.product(x.view(1, -1)).view(1, 1, -1)
         if (cap := self.spec.softcap) is not None:

@@ -2,7 +2,7 @@
 
 A step of decoding multiplies each matrix with one vector, so its time is that of reading the matrix: half the bytes, half
 the time. The kernels are torch's own and differ from machine to machine, so each is tried on a small matrix first. The next
-file to read is modules.py.
+file to read is fresh.py.
 """
 
 import warnings

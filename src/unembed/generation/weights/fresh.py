@@ -1,0 +1,49 @@
+"""Whether packed copies are still those of the parameters that they were made of.
+
+A prompt goes through the parameters themselves and a new token through the copies. If the parameters are trained or loaded
+anew in between, both give numbers, of two different models, and nothing would show it. torch counts the writes to a tensor
+(`_version`), so that is asked before each product; a write through `.data` is not counted. The next file to read is
+modules.py.
+"""
+
+from collections.abc import Iterable
+
+from torch import Tensor, nn
+
+from unembed.errors import UsageError
+
+# The module that has a parameter, its name there, the parameter, and how often it was written and where it lay.
+Seen = tuple[nn.Module, str, Tensor | None, int, int]
+
+
+class Origin:
+    """The parameters that a copy was made of, as they were then."""
+
+    def __init__(self, places: Iterable[tuple[nn.Module, str]], name: str) -> None:
+        self._name = name
+        self._seen = [_seen(module, key) for module, key in places]
+
+    def check(self) -> None:
+        """Raises: UsageError where one was written since, moved, or exchanged for another."""
+        for module, key, then, version, place in self._seen:
+            now = module._parameters.get(key)
+            if now is not then or (now is not None and (_version(now), now.data_ptr()) != (version, place)):
+                raise UsageError(
+                    f"weights: {self._name} changed since its packed copy was made, so a prompt and the tokens after it "
+                    "would come of two different models. Call with_weights again, on the model as it is now"
+                )
+
+
+def places_of(root: nn.Module, parameter: Tensor) -> list[tuple[nn.Module, str]]:
+    """Every place of a model that holds this very parameter."""
+    return [(module, key) for module in root.modules() for key, own in module._parameters.items() if own is parameter]
+
+
+def _seen(module: nn.Module, key: str) -> Seen:
+    own = module._parameters.get(key)
+    return (module, key, own, 0, 0) if own is None else (module, key, own, _version(own), own.data_ptr())
+
+
+def _version(parameter: Tensor) -> int:
+    # tensors made under torch.inference_mode count nothing; they cannot be trained either
+    return 0 if parameter.is_inference() else parameter._version
