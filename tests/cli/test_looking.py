@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import unembed
-from commands import run
+from commands import run, screens
 from unembed import catalogue
 from unembed.cli import main
 from unembed.cli.looking import grid
@@ -166,6 +166,20 @@ def test_the_keys_that_are_looked_at_have_their_positions(trained, model):
     last = list(table["attended"].rows())[-1]
     best, (token, weight) = last["looks_at_positions"][0], last["looks_at"][0]
     assert f"{best} {token} {weight:.3f}; " in run(*asked).out
+
+
+def test_the_keys_as_parquet_are_lists_of_one_kind_each(trained, model):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    asked = ("attention", trained, "to be or", "--layer", "0", "--head", "1", "--format", "parquet")
+    with screens() as (out, err):
+        code = main.run([str(one) for one in asked])
+    assert code == 0, err.text
+    found = parquet.read_table(io.BytesIO(out.bytes)).to_pylist()
+    want = unembed.attention(model, "to be or", layer=0, head=1).tables["attended"].rows()
+    for row, wanted in zip(found, want, strict=True):
+        pairs = zip(row["looks_at_tokens"], row["looks_at_shares"], strict=True)
+        assert [list(pair) for pair in pairs] == wanted["looks_at"]
+        assert row["looks_at_positions"] == wanted["looks_at_positions"]
 
 
 @pytest.mark.parametrize("name", ["lens", "attribute", "attention", "patch", "stream"])

@@ -1,6 +1,7 @@
 """`unembed attention`: what each head looks at, in numbers and as maps."""
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -73,6 +74,8 @@ def command(
     tables = {name: found.tables[name] for name in ("heads", "attended") if name in found.tables}
     if output_format == "table" and "attended" in tables:
         tables["attended"] = _readable(tables["attended"])
+    if output_format == "parquet" and "attended" in tables:
+        found = replace(found, tables={"attended": _of_one_kind(tables["attended"])}, pictures=())
     show(found, output_format, quiet=quiet, tables=tables)
 
 
@@ -86,3 +89,16 @@ def _readable(attended: "Table") -> "Table":
     ]
     columns = {name: attended[name] for name in ("layer", "head", "position", "token")}
     return Table(columns={**columns, "looks_at": cells}, units=attended.units)
+
+
+def _of_one_kind(attended: "Table") -> "Table":
+    """Tokens and weights as two lists: a column of Parquet holds lists of one kind."""
+    from unembed.results import Table
+
+    seen = attended["looks_at"]
+    columns: dict[str, Any] = {
+        name: attended[name] for name in ("layer", "head", "position", "token", "looks_at_positions")
+    }
+    columns["looks_at_tokens"] = [[token for token, _ in one] for one in seen]
+    columns["looks_at_shares"] = [[weight for _, weight in one] for one in seen]
+    return Table(columns=columns, units=attended.units)
