@@ -49,6 +49,12 @@ def refuse_no_path(what: str, name: str, path: object, of: str) -> None:
         raise UsageError(f"{what}: {name} is {repr(path)[:60]}, expected the path of {of}")
 
 
+def refuse_no_flag(what: str, name: str, value: object) -> None:
+    """A switch is True or False: any other value would count as one of them, and "no" as True."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{what}: {name} is {repr(value)[:60]}, expected True or False")
+
+
 _TEXT, _WHOLE, _NUMBER = (str, "a text"), (Integral, "a whole number"), (Real, "a number")
 _KINDS: dict[str, tuple[type, str]] = {
     "by": _TEXT,
@@ -63,6 +69,9 @@ _KINDS: dict[str, tuple[type, str]] = {
     "top": _WHOLE,
     "top_k": _WHOLE,
     "seed": _WHOLE,
+    "accumulate": _WHOLE,
+    "dropout": _NUMBER,
+    "clip_norm": _NUMBER,
     "temperature": _NUMBER,
     "top_p": _NUMBER,
     "min_p": _NUMBER,

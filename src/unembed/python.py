@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unembed.arguments import names_of, refuse_no_model, refuse_no_path, refuse_types
+from unembed.arguments import names_of, refuse_no_flag, refuse_no_model, refuse_no_path, refuse_types
 from unembed.errors import UsageError
 from unembed.model.counts import Counts
 from unembed.results import Result
@@ -147,6 +147,8 @@ def lens(
     """
     refuse_no_model("lens", model)
     refuse_types("lens", text=text, top=top)
+    refuse_no_flag("lens", "after_attention", after_attention)
+    refuse_no_flag("lens", "normalises", normalises)
     refuse_no_path("lens", "tuned", tuned, "a lens that unembed tune-lens wrote")
     chosen = names_of("lens", "statistics", statistics)
     from unembed.lenses.logit_lens import STATISTICS, logit_lens

@@ -147,3 +147,20 @@ def test_the_command_shows_it_beside_the_verdict():
     refused = run("tie", "mini-gpt", "--likeness")
     assert refused.code == 3
     assert "the model has one table" in refused.err
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_model_may_be_named(tmp_path):
+    unembed.convert("microgpt", tmp_path / "named", to="native")
+    model = unembed.load(tmp_path / "named")
+    assert (
+        likeness(tmp_path / "named").to_dict()
+        == likeness(str(tmp_path / "named")).to_dict()
+        == likeness(model).to_dict()
+    )
+    with pytest.raises(InputError, match=r"likeness: gpt2 is a preset, a shape without numbers; give a run"):
+        likeness("gpt2")
+    with pytest.raises(
+        InputError, match=r"likeness: got a int; give what unembed\.load returns, or the name of a MODEL"
+    ):
+        likeness(5)

@@ -318,3 +318,10 @@ def test_two_ranks_of_fsdp2_have_the_parts_of_one_process(tmp_path):
             else:
                 assert close(torch.from_numpy(found["untied_embed"]), torch.from_numpy(lookup))
                 assert close(torch.from_numpy(found["untied_head"]), torch.from_numpy(projection))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_lists_are_taken_as_tensors_are():
+    model, mask = small_model(), torch.ones_like(IDS, dtype=torch.bool)
+    found = split_gradient(model, IDS.tolist(), TARGETS.tolist(), mask=mask.tolist())
+    assert found.to_dict() == split_gradient(model, IDS, TARGETS, mask=mask).to_dict()

@@ -36,7 +36,10 @@ def read_vectors(
     `logsumexp_nats`. Table `top`: ids, texts, probabilities and scores of the n_top best. Raises: ShapeError for another
     width; UsageError for what is no vector; InputError for numbers that are not finite, the model's or the vectors'.
     """
-    given = torch.as_tensor(vectors)
+    try:
+        given = torch.as_tensor(vectors)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise UsageError(f"lens: vectors are no [d_model] or [n, d_model] of numbers: {error}") from error
     d_model = model.spec.embedding.d_model
     if given.ndim not in (1, 2) or not given.numel() or not given.is_floating_point():
         raise UsageError(
@@ -47,8 +50,6 @@ def read_vectors(
     if not bool(given.isfinite().all()):
         row = int((~given.reshape(-1, d_model).isfinite().all(1)).nonzero()[0])
         raise InputError(f"lens: vector {row} holds a number that is not finite; give finite ones")
-    if not isinstance(normalises, bool):
-        raise UsageError(f"lens: normalises is {repr(normalises)[:60]}, expected True or False")
     if n_top < 1:
         raise UsageError(f"lens: top is {n_top}; it must be at least 1")
     table = model.embed.table

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unembed.arguments import refuse_types
 from unembed.checkpoints.load import find, open_found
 from unembed.errors import InputError
 from unembed.model.transformer import Transformer
@@ -42,6 +43,7 @@ def likeness(model: Transformer | str | Path, *, seed: int = 0) -> Result:
     >>> likeness(model).tables["likeness"]["measure"].tolist()
     ['row_cosine', 'procrustes_cosine', 'cka']
     """
+    refuse_types("likeness", seed=seed)
     embeds, scores = effective_tables(_opened(model))
     if embeds is scores or (embeds.shape == scores.shape and embeds.data_ptr() == scores.data_ptr()):
         raise InputError(

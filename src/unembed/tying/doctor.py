@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from unembed.arguments import refuse_no_path
+from unembed.arguments import refuse_no_flag, refuse_no_path
 from unembed.checkpoints.load import Found, find, open_found
 from unembed.errors import CheckpointError, InputError, UsageError
 from unembed.model.presets import preset
@@ -59,6 +59,13 @@ def examine(
         raise InputError(f"examine: got a {type(model).__name__}; give a torch.nn.Module, or the name of a MODEL")
     if optimizer is not None and not isinstance(getattr(optimizer, "param_groups", None), list):
         raise UsageError(f"examine: optimizer is {repr(optimizer)[:60]}; give a torch.optim.Optimizer, or leave it out")
+    for name, given in (("embed", embed), ("head", head)):
+        if given is not None and not isinstance(given, str | Tensor | nn.Module):
+            raise UsageError(
+                f"examine: {name} is {repr(given)[:60]}; give a matrix's name, the tensor or the module that has it"
+            )
+    if means_tied is not None:
+        refuse_no_flag("examine", "means_tied", means_tied)
     refuse_no_path("examine", "file", file, "a MODEL to hold the module against")
     pair = find_tables(model, embed=embed, head=head)
     kind, relation, checks = _in_memory(model, pair, live_evidence.meaning_of(pair.root, means_tied), optimizer)

@@ -7,7 +7,6 @@ same down while a model is trained.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
+from unembed.arguments import refuse_types
 from unembed.errors import InputError, TapError, UsageError
 from unembed.model.transformer import Transformer
 from unembed.objectives import IGNORED, LossSum, chunked_next_token_loss, next_token_loss
@@ -67,6 +67,9 @@ def split_gradient(
     inner = _transformer(model)
     ids, targets = _numbers("ids", ids), _numbers("targets", targets)
     mask = None if mask is None else _numbers("mask", mask)
+    refuse_types("split_gradient", dropout=dropout, seed=seed, accumulate=accumulate, clip_norm=clip_norm)
+    if not 0 <= dropout < 1:
+        raise UsageError(f"split_gradient: dropout is {dropout}; it must be at least 0 and below 1")
     _check(inner, accumulate, clip_norm, frequencies)
     embed, head = inner.embed.table, inner.unembed_table()
     tables = [embed] if embed is head else [embed, head]
@@ -243,16 +246,13 @@ def _transformer(model: nn.Module) -> Transformer:
 def _check(
     model: Transformer, accumulate: int, clip_norm: float | None, frequencies: Sequence[int] | np.ndarray | None
 ) -> None:
-    for name, value, kind in (("accumulate", accumulate, Integral), ("clip_norm", clip_norm, Real)):
-        if isinstance(value, bool) or not isinstance(value, kind | None):
-            raise UsageError(f"split_gradient: {name} is {repr(value)[:60]}, expected a number")
     if accumulate < 1 or (clip_norm is not None and clip_norm <= 0):
         raise UsageError(
             f"split_gradient: accumulate is {accumulate}, clip_norm {clip_norm}; they must be at least 1 and above 0"
         )
     n_rows = len(model.embed.table)
-    if frequencies is not None and np.ndim(frequencies) != 1:
-        raise UsageError(f"split_gradient: frequencies is {repr(frequencies)[:60]}, expected a number for each row")
+    if frequencies is not None and (np.ndim(frequencies) != 1 or np.asarray(frequencies).dtype.kind not in "iuf"):
+        raise UsageError(f"split_gradient: frequencies is {repr(frequencies)[:60]}, expected a count for each row")
     if frequencies is not None and len(frequencies) != n_rows:
         raise UsageError(
             f"split_gradient: {len(frequencies)} frequencies for a table of {n_rows} rows; give one for each row"
