@@ -5,11 +5,16 @@ import pytest
 import torch
 
 import unembed
-from oracles.specs import base
+from oracles.specs import base, changed
 from small import small_model
+from unembed.corpora.grammar import grammar
 from unembed.errors import InputError
 from unembed.lenses import asking
+from unembed.lenses.agreement import score_agreements
+from unembed.lenses.calibration import calibration
 from unembed.lenses.gradient_flow import gradient_flow
+from unembed.lenses.truth import lens_truth
+from unembed.tokenizers.words import WordTokenizer
 
 IDS, OTHERS = [3, 1, 4, 1, 5], [3, 1, 4, 1, 6]
 LOOKS = {
@@ -23,6 +28,7 @@ LOOKS = {
     "patch": lambda model: unembed.patch(model, IDS, OTHERS, target=2, against=3),
     "patch, probability": lambda model: unembed.patch(model, IDS, OTHERS, metric="probability"),
     "flow": lambda model: gradient_flow(model, torch.tensor([IDS]), torch.tensor([OTHERS])),
+    "calibration": lambda model: calibration(model, [(np.array([IDS]), np.array([[1, 4, 1, 5, 9]]))]),
     "generate": lambda model: unembed.generate(model, ids=IDS, tokens=2),
 }
 REFUSED = r"the largest of the model's (scores|final states|losses) is (nan|inf), so .*\. Its weights\s+are broken"
@@ -76,3 +82,19 @@ def test_seeded_without_the_check_an_answer_comes(monkeypatch):
     monkeypatch.setattr(attribution, "refuse_broken", lambda *asked: None)
     found = LOOKS["attribute"](broken("blocks.1.mlp.down.weight", float("nan")))
     assert np.isnan(found.values["logit"])
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("fault", ["blocks.1.mlp.down.weight", "final_norm.gain"])
+def test_questions_of_a_grammar_are_not_put_to_a_broken_model(fault):
+    rules = grammar("en", "mini")
+    tokenizer = WordTokenizer(rules.words)
+    model = small_model(changed(base(), embedding__vocab_size=tokenizer.vocab_size))
+    words = rules.stream(3, 60)
+    score_agreements(model, tokenizer, rules, n=2, min_distance=1)
+    with torch.no_grad():
+        dict(model.named_parameters())[fault].flatten()[0] = float("nan")
+    with pytest.raises(InputError, match=REFUSED):
+        score_agreements(model, tokenizer, rules, n=2, min_distance=1)
+    with pytest.raises(InputError, match=REFUSED):
+        lens_truth(model, tokenizer, rules, words, n_questions=2)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import torch
 
 from unembed.corpora.grammar import Grammar
+from unembed.lenses.asking import refuse_broken
 from unembed.model.transformer import Transformer
 from unembed.results import Picture, Result, Table
 from unembed.tokenizers.base import Tokenizer
@@ -32,7 +33,7 @@ def score_agreements(
     """Asks n questions, none of which begins like a sentence in `exclude` (what the model was trained on).
 
     Table `agreement`: items and right answers by feature; values: `items`, `right`, `share`. Raises: CorpusError when the
-    grammar has too few such questions.
+    grammar has too few such questions; InputError for a model that scores no number.
     """
     questions = rules.long_agreements(QUESTION_SEED, n, min_distance=min_distance, exclude=exclude)
     asked: Counter[str] = Counter()
@@ -40,7 +41,9 @@ def score_agreements(
     id_of = {tokenizer.token_text(i): i for i in range(tokenizer.vocab_size)}
     for question in questions:
         ids = torch.tensor([[id_of[word] for word in (".", *question.prefix)]], device=model.embed.table.device)
-        probs = model(ids)[0, -1].double().softmax(-1)
+        logits = model(ids)[0, -1]
+        refuse_broken("agreement", logits)
+        probs = logits.double().softmax(-1)
         agreeing = probs[[id_of[word] for word in question.right]]
         clashing = probs[[id_of[word] for word in question.wrong]]
         is_right = agreeing.sum() > clashing.sum() and agreeing.max() > clashing.max()

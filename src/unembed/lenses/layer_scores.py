@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from unembed.errors import UsageError
+from unembed.lenses.asking import refuse_broken
 from unembed.lenses.reading import Translator, read
 from unembed.lenses.states import take_states
 from unembed.lenses.tuned_lens import known_rows, windows
@@ -82,7 +83,8 @@ def score_layers(
     """Reads every layer at every position of some windows and holds it against the token that came, and the final answer.
 
     Positions whose next token the tokenizer does not know are left out. A model that sees both ways is held against the
-    token itself. Raises: UsageError for windows without a position that counts.
+    token itself. Raises: UsageError for windows without a position that counts; InputError for a model
+    that scores no number.
     """
     n_known = known_rows(model)
     layers: list[float] = []
@@ -105,6 +107,7 @@ def score_layers(
             translate=translate,
             checks_identity=False,
         ).numbers
+        refuse_broken("lens", found["logsumexp_nats"][-1].abs())
         counts = (following.flatten() >= 0).numpy()
         best = found["top_ids"][..., 0].cpu()
         confidence = (found["top_scores"][..., 0] - found["logsumexp_nats"]).exp()

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from unembed.corpora.grammar import Agreement, Grammar
 from unembed.lenses.agreement import QUESTION_SEED
+from unembed.lenses.asking import refuse_broken
 from unembed.lenses.states import take_states
 from unembed.lenses.translators import Translators
 from unembed.model.transformer import Transformer
@@ -142,6 +143,7 @@ def _marks(
         longest = max(map(len, beginnings))
         ids = torch.tensor([one + [0] * (longest - len(one)) for one in beginnings])
         values = take_states(model, ids).values
+        refuse_broken("truth", values[-1].abs(), "final states")
         ends = torch.tensor([len(one) - 1 for one in beginnings])
         last = values[:, torch.arange(len(part)), ends]
         probs = _probabilities(model, last, translate, max(column.values()) + 1)
@@ -170,6 +172,7 @@ def _beside_truth(
         moved = x if translate is None else translate.one(layer, x)
         with torch.no_grad():
             scores = model.unembed(moved[None])[0, :, :n_known].double()
+        refuse_broken("truth", scores)
         logs = scores.log_softmax(-1)[:, order].cpu().numpy()
         there = true > 0
         terms = np.where(there, true * (np.log(np.where(there, true, 1.0)) - logs), 0.0)
