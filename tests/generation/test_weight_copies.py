@@ -287,3 +287,19 @@ def test_models_made_without_counting_can_be_packed():
         model = float32(base())
         made = with_weights(model, "bfloat16")
         generate_ids(made, [[3, 1]], n_tokens=3, sampling=GREEDY, seeds=[0])
+
+
+def test_a_copied_model_looks_at_its_own_parameters():
+    model = float32(base())
+    made = with_weights(model, "bfloat16")
+    twin = copy.deepcopy(made)
+    options = {"n_tokens": 3, "sampling": GREEDY, "seeds": [0]}
+    expected = generate_ids(made, [[3, 1]], **options)
+    _writes("blocks.1.attn.o_proj.weight")(model)
+    assert generate_ids(twin, [[3, 1]], **options) == expected
+    _writes("blocks.1.attn.o_proj.weight")(twin)
+    for old in (made, twin):
+        with pytest.raises(UsageError, match="changed since its packed copy was made"):
+            generate_ids(old, [[3, 1]], **options)
+    with pytest.raises(UsageError, match="changed since its packed copy was made"):
+        copy.deepcopy(made)

@@ -6,7 +6,9 @@ anew in between, both give numbers, of two different models, and nothing would s
 modules.py.
 """
 
+import copy
 from collections.abc import Iterable
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -22,6 +24,11 @@ class Origin:
     def __init__(self, places: Iterable[tuple[nn.Module, str]], name: str) -> None:
         self._name = name
         self._seen = [_seen(module, key) for module, key in places]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Origin":
+        """Copied with its model, it looks at the copied parameters as they are; one that is old already is not copied."""
+        self.check()
+        return Origin([(copy.deepcopy(module, memo), key) for module, key, *_ in self._seen], self._name)
 
     def check(self) -> None:
         """Raises: UsageError where one was written since, moved, or exchanged for another."""
