@@ -206,7 +206,8 @@ class Trainer:
         return self.step_number % every == 0
 
     def evaluate(self) -> float:
-        """Nats per token over the whole validation split (validation.py)."""
+        """Nats per token over the whole validation split (validation.py). Gradients make room for its scores."""
+        self.optimizer.zero_grad(set_to_none=True)
         with self.parallel.looking(self.model):
             return evaluate(self.model, self.val, self.config.model.context_length, self.processes)
 
