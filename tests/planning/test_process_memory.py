@@ -39,7 +39,7 @@ def status(key):
 torch.set_num_threads(1)
 config = msgspec.json.decode(sys.stdin.read(), type=RunConfig)
 keep_to_plan(config)
-ids = numpy.random.default_rng(0).integers(0, config.model.embedding.vocab_size, 20_000).astype(numpy.uint16)
+ids = numpy.random.default_rng(0).integers(0, config.model.embedding.vocab_size, 2_500).astype(numpy.uint16)
 split = TokenSplit("train", ids)
 before = status("VmRSS:")
 trainer = Trainer(build(config.model, config.init, seed=0), config, split, split)
