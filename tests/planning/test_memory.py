@@ -322,11 +322,11 @@ def growth(spec: TransformerSpec, shape: TrainingShape, *, steps: int, **environ
     return int(done.stdout)
 
 
-@pytest.fixture(scope="module")
-def own() -> int:
+def own(*, checkpoints_blocks: bool) -> int:
     """What torch's own code and buffers take with the first step: a model far too small to matter."""
     small = gpt_spec(vocab_size=64, context_length=64, d_model=64, n_layers=1, n_heads=4)
-    return growth(small, TrainingShape(batch_size=2, context_length=64), steps=2, MALLOC_MMAP_THRESHOLD_="65536")
+    shape = TrainingShape(batch_size=2, context_length=64, checkpoints_blocks=checkpoints_blocks)
+    return growth(small, shape, steps=2, MALLOC_MMAP_THRESHOLD_="65536")
 
 
 @pytest.mark.slow
@@ -339,9 +339,10 @@ def own() -> int:
         ("vocabulary", {"scores_at_once": 1 << 22}),
     ],
 )
-def test_tensors_take_what_is_estimated(name, switches, own):
+def test_tensors_take_what_is_estimated(name, switches):
     """With freed pieces given back at once, and less torch's own memory, the peak is that of the tensors."""
     spec, batch_size, context_length = SHAPES[name]
     shape = TrainingShape(batch_size=batch_size, context_length=context_length, **switches)
-    measured = growth(spec, shape, steps=3, MALLOC_MMAP_THRESHOLD_="65536") - own
+    measured = growth(spec, shape, steps=3, MALLOC_MMAP_THRESHOLD_="65536")
+    measured -= own(checkpoints_blocks=shape.checkpoints_blocks)
     assert training_memory(spec, shape).peak == pytest.approx(measured, rel=0.08)
