@@ -87,8 +87,7 @@ def test_blocks_that_are_run_again_save_what_is_promised():
     kept, again = map(growth, configs)
     promised, left = (planned(config).process_peak for config in configs)
     assert promised == pytest.approx(kept, rel=TOLERANCE)
-    # what a block holds while it is run again is counted as if nothing of it went before its end: up to a seventh too much
-    assert left == pytest.approx(again, rel=0.15)
+    assert left == pytest.approx(again, rel=TOLERANCE)
     assert again < 0.6 * kept
 
 

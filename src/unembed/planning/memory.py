@@ -161,10 +161,15 @@ def _highest_block(spec: TransformerSpec, shape: TrainingShape, batch: Batch, ke
 
 
 def _turning_back(block: Block, d_model: int, batch: Batch) -> int:
-    """Gradients in flight: of the stream on both ways, and of the MLP's inside or of q, k, v (turned or not) and z."""
-    attention, n_inside = block.attention, 3 if isinstance(block.mlp, GatedMlp) else 2
+    """Gradients in flight, less what of the block's insides has gone by then: those of the stream on both ways, and
+
+    in the MLP    of its inside, when what `down` took in has gone
+    in attention  of q, k, v (turned or not) and z, when all of the MLP has gone
+    """
+    attention, n_inside = block.attention, 2 if isinstance(block.mlp, GatedMlp) else 1
     width = (3 * attention.n_heads + 4 * attention.n_kv_heads) * attention.d_head
-    return vector_bytes(2 * d_model + max(n_inside * block.mlp.d_mlp, width), batch)
+    in_attention = vector_bytes(width, batch) - kept_by_block(block, d_model, batch)["mlp"]
+    return vector_bytes(2 * d_model, batch) + max(vector_bytes(n_inside * block.mlp.d_mlp, batch), in_attention)
 
 
 def _owner(tensor: TensorInfo) -> str:
