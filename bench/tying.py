@@ -25,7 +25,7 @@ from unembed.model.presets import preset
 from unembed.model.spec import TransformerSpec
 from unembed.optim.adamw import AdamWConfig
 from unembed.optim.schedules import Cosine
-from unembed.training.config import RunConfig, TrainingConfig, with_context_length
+from unembed.training.config import Kind, RunConfig, TrainingConfig, with_context_length
 from unembed.training.loop import Trainer
 from unembed.training.watching import StepWatch, no_watch
 from unembed.tying.watch import TableWatch
@@ -35,8 +35,8 @@ CLAIM = 1.05
 SHAPES = {"nanogpt-cpu": (12, nanogpt.Config().block_size, 4), "gpt2": (4, 64, 1)}
 
 
-def trainer_of(spec: TransformerSpec, batch_size: int) -> Trainer:
-    """A trainer of a fresh model on random ids; which they are does not change the work."""
+def config_of(spec: TransformerSpec, batch_size: int, parallel: Kind = "none") -> RunConfig:
+    """A run of steps alone: nothing is evaluated, logged or saved on the way."""
     training = TrainingConfig(
         steps=10**6,
         batch_size=batch_size,
@@ -50,10 +50,20 @@ def trainer_of(spec: TransformerSpec, batch_size: int) -> Trainer:
         checkpoint_every=10**6,
         keep_every=None,
         compile=False,
+        parallel=parallel,
     )
-    config = RunConfig(recipe="nanogpt-cpu", seed=1, model=spec, init=Gpt2Init(std=0.02), training=training)
+    return RunConfig(recipe="nanogpt-cpu", seed=1, model=spec, init=Gpt2Init(std=0.02), training=training)
+
+
+def random_split(spec: TransformerSpec) -> TokenSplit:
+    """Random ids; which they are does not change the work."""
     ids = np.random.default_rng(0).integers(0, spec.embedding.vocab_size, 100_000).astype(np.uint16)
-    split = TokenSplit("train", ids)
+    return TokenSplit("train", ids)
+
+
+def trainer_of(spec: TransformerSpec, batch_size: int) -> Trainer:
+    """A trainer of a fresh model on random ids."""
+    config, split = config_of(spec, batch_size), random_split(spec)
     return Trainer(build(spec, config.init, seed=1), config, split, split)
 
 

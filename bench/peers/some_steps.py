@@ -15,18 +15,14 @@ import time
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from planned import SHAPES
-from unembed.corpora.windows import TokenSplit
-from unembed.model.init import Gpt2Init
-from unembed.optim.adamw import AdamWConfig
-from unembed.optim.schedules import Cosine
+from tying import config_of, random_split
 from unembed.runtime import give_memory_back
-from unembed.training.config import Kind, RunConfig, TrainingConfig
+from unembed.training.config import Kind
 from unembed.training.loop import Trainer
 from unembed.training.parallel import Parallel
 from unembed.training.processes import joined
@@ -43,24 +39,7 @@ def main(name: str, batch_size: int, context_length: int, parallel: Kind, thread
     torch.set_num_threads(threads)
     spec = SHAPES[name](context_length)
     with joined(os.environ, "cpu") as processes:
-        training = TrainingConfig(
-            steps=10**6,
-            batch_size=batch_size * processes.n,
-            accumulate=1,
-            optimizer=AdamWConfig(beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.1),
-            schedule=Cosine(peak=1e-4, floor=1e-5, warmup_steps=100),
-            clip_norm=1.0,
-            dropout=0.0,
-            log_every=10**6,
-            eval_every=10**6,
-            checkpoint_every=10**6,
-            keep_every=None,
-            compile=False,
-            parallel=parallel,
-        )
-        config = RunConfig(recipe="nanogpt-cpu", seed=1, model=spec, init=Gpt2Init(std=0.02), training=training)
-        ids = np.random.default_rng(0).integers(0, spec.embedding.vocab_size, 100_000).astype(np.uint16)
-        split = TokenSplit("train", ids)
+        config, split = config_of(spec, batch_size * processes.n, parallel), random_split(spec)
         if parallel != "none":  # what the libraries take is no part of the model's memory
             importlib.import_module("torch.distributed.fsdp")
             importlib.import_module("torch.distributed.tensor")
