@@ -151,7 +151,7 @@ def agreement() -> float:
 def load_into(model: Any, mine: Transformer) -> None:
     """Our weights under transformers' names."""
     from unembed.checkpoints.families.gpt2 import FAMILY
-    from unembed.checkpoints.rules import to_theirs
+    from unembed.checkpoints.rules.tensors import to_theirs
 
     tensors = to_theirs(FAMILY.rules(mine.spec), dict(mine.named_parameters()))
     missing, unknown = model.load_state_dict(tensors, strict=False)

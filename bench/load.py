@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from common import make_parser, spread, summary, table, write_json
-from unembed.checkpoints.export import write_huggingface
 from unembed.checkpoints.families.llama import FAMILY
+from unembed.checkpoints.foreign.export import write_huggingface
 from unembed.model.init import Gpt2Init, build
 from unembed.model.presets.llama import Size, llama_spec
 

@@ -84,8 +84,8 @@ def held_keys(family: Family) -> list[Held]:
 
     Each with its values and the reason.
     """
-    from unembed.checkpoints.accounting import ConfigReader
     from unembed.checkpoints.families.base import read_spec
+    from unembed.checkpoints.rules.accounting import ConfigReader
 
     config = ConfigReader(family.write(example_of(family)), family=family.name, where="docs")
     read_spec(family, config)
@@ -94,7 +94,7 @@ def held_keys(family: Family) -> list[Held]:
 
 def example_of(family: Family) -> TransformerSpec:
     """A model of the family's kind: the first preset that it describes exactly, or one that is changed to be of that kind."""
-    from unembed.checkpoints.export import why_not
+    from unembed.checkpoints.foreign.export import why_not
 
     pythia = preset("pythia-70m").spec
     block, replace = pythia.blocks[0], msgspec.structs.replace

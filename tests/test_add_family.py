@@ -51,13 +51,13 @@ def test_every_family_of_transformers_is_held_against_it():
 
 
 def test_files_and_methods_that_it_names_exist():
-    from unembed.checkpoints.accounting import ConfigReader
+    from unembed.checkpoints.rules.accounting import ConfigReader
 
     for name in ("integer", "number", "flag", "one_of", "layers", "integer_or_null", "number_or_null", "only"):
         assert f"`{name}" in DOC
         assert hasattr(ConfigReader, name)
     for name in set(re.findall(r"`(?:tests/parity/)?(test_\w+\.py)`", DOC)):
         assert (ROOT / "tests" / "parity" / name).is_file(), name
-    for name in set(re.findall(r"`((?:families|checkpoints|model)/\w+\.py)`", DOC)):
+    for name in set(re.findall(r"`((?:families|checkpoints|model)/[\w/]+\.py)`", DOC)):
         folder = "checkpoints/" + name if name.startswith("families") else name
         assert (ROOT / "src" / "unembed" / folder).is_file(), name

@@ -33,6 +33,16 @@ LAYERS = (
     ("python", "python_lenses", "python_texts", "cli"),
     ("__main__",),
 )
+# The same inside checkpoints/: from bytes on disk to any MODEL that a user may name.
+CHECKPOINTS = (
+    ("files",),
+    ("formats",),
+    ("run", "rules"),
+    ("families",),
+    ("foreign",),
+    ("load",),
+    ("convert", "inspect"),
+)
 # The one call upward: a Result shows itself in a notebook, and what shows it is made of results. It is imported when shown.
 UPWARD = {("results", "unembed.catalogue"), ("results", "unembed.pictures.notebook")}
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
@@ -110,6 +120,22 @@ def direction_faults(source: str, module: str, *, is_package: bool = False) -> l
     return faults
 
 
+def checkpoints_faults(source: str, module: str) -> list[str]:
+    """Every import of a source of checkpoints/ that points up or sideways in CHECKPOINTS, as `line: what is wrong`."""
+    level = {unit: level for level, units in enumerate(CHECKPOINTS) for unit in units}
+    unit = module.split(".")[1]
+    if unit not in level:
+        return [f"1: checkpoints/{unit} stands in no line of CHECKPOINTS; give it one"]
+    faults = []
+    for line, name in imports(source, module):
+        target = (
+            name.removeprefix("unembed.checkpoints.").split(".")[0] if name.startswith("unembed.checkpoints.") else unit
+        )
+        if target != unit and level[target] >= level[unit]:
+            faults.append(f"{line}: {unit} imports {name}")
+    return faults
+
+
 def torch_faults(source: str, module: str) -> list[str]:
     """Every import of torch in a source that must do without."""
     return [
@@ -150,6 +176,22 @@ def test_there_are_sources_to_check():
 def test_imports_point_down(path):
     source = path.read_text(encoding="utf-8")
     assert direction_faults(source, module_of(path), is_package=path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if module_of(p).startswith("checkpoints.")], ids=module_of)
+def test_imports_inside_checkpoints_point_down(path):
+    assert checkpoints_faults(path.read_text(encoding="utf-8"), module_of(path)) == []
+
+
+def test_seeded_wrong_direction_inside_checkpoints_is_caught():
+    source = "from unembed.checkpoints.run import native\nfrom unembed.checkpoints.files import DISK"
+    assert checkpoints_faults(source, "checkpoints.formats.safetensors") == [
+        "1: formats imports unembed.checkpoints.run.native"
+    ]
+    assert checkpoints_faults(source, "checkpoints.foreign.huggingface") == []
+    assert checkpoints_faults(source, "checkpoints.rules.names") == ["1: rules imports unembed.checkpoints.run.native"]
+    (fault,) = checkpoints_faults("", "checkpoints.helpers")
+    assert fault.startswith("1: checkpoints/helpers stands in no line")
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if module_of(p).split(".")[0] != "cli"], ids=module_of)

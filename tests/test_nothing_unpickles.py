@@ -15,8 +15,8 @@ import pytest
 
 from checkpoints.faults import state_of
 from checkpoints.test_pickles import Trap
-from unembed.checkpoints.intact import open_checkpoint
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.intact import open_checkpoint
 from unembed.corpora.shards import ShardWriter, TokenShards
 from unembed.corpora.text import TextReader
 from unembed.errors import CorpusError, RunError, TokenizerError, UnembedError, UnsafeError

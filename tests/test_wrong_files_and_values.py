@@ -12,8 +12,8 @@ import torch
 import unembed
 from oracles.specs import base, changed
 from small import small_model
-from unembed.checkpoints import gguf_export
 from unembed.checkpoints.families import FAMILIES
+from unembed.checkpoints.foreign import gguf_export
 from unembed.checkpoints.inspect import inspect
 from unembed.checkpoints.load import load
 from unembed.cli.prompts import read_prompts

@@ -44,8 +44,8 @@ def spec_of_model(model: str | Path, *, like: str | None = None) -> TransformerS
 
 def _described(path: Path, like: str | None) -> TransformerSpec | None:
     """What another program's files describe, or None for other paths; only here are weights looked at, for the tie."""
+    from unembed.checkpoints.foreign.translate import describe
     from unembed.checkpoints.load import open_source
-    from unembed.checkpoints.translate import describe
 
     source = open_source(path, like)
     return None if source is None else describe(source).spec

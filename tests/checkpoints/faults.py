@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unembed.checkpoints.files import DISK
-from unembed.checkpoints.native import Checkpoint
+from unembed.checkpoints.run.native import Checkpoint
 
 WRITING = {"create", "append", "write", "sync", "make_folder", "sync_folder"}
 

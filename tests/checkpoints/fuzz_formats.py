@@ -10,13 +10,13 @@ import torch
 
 from checkpoints import gguf_bytes as raw
 from checkpoints.fuzz import Format
-from unembed.checkpoints.encode import encode_tensors
-from unembed.checkpoints.gguf import read_gguf
-from unembed.checkpoints.huggingface import INDEX, read_weights
-from unembed.checkpoints.llama2c import read_llama2c
-from unembed.checkpoints.microgpt import MicroGptShape, read_microgpt
-from unembed.checkpoints.safetensors import read_tensors
-from unembed.checkpoints.torch_files import read_torch
+from unembed.checkpoints.foreign.huggingface import INDEX, read_weights
+from unembed.checkpoints.formats.gguf.read import read_gguf
+from unembed.checkpoints.formats.llama2c import read_llama2c
+from unembed.checkpoints.formats.microgpt import MicroGptShape, read_microgpt
+from unembed.checkpoints.formats.safetensors import read_tensors
+from unembed.checkpoints.formats.safetensors_write import encode_tensors
+from unembed.checkpoints.formats.torch_files import read_torch
 from unembed.errors import TokenizerError
 from unembed.tokenizers import files, proto
 from unembed.tokenizers.gguf_vocabulary import read_vocabulary

@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 
 from parity import BY_NAME, PARITIES
 from parity.tiny import IDS, logits, model_of, put
-from unembed.checkpoints.accounting import ConfigReader
-from unembed.checkpoints.export import write_huggingface
 from unembed.checkpoints.families.base import read_spec
+from unembed.checkpoints.foreign.export import write_huggingface
 from unembed.checkpoints.load import load
+from unembed.checkpoints.rules.accounting import ConfigReader
 from unembed.errors import CheckpointError, ShapeError
 from unembed.model.init import Gpt2Init, build
 from unembed.model.spec import with_tying

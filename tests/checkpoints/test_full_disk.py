@@ -18,10 +18,10 @@ import torch
 
 from checkpoints.faults import FaultyDisk, assert_holds, in_child, state_of, stray_names
 from small import run_config, trainer_of
-from unembed.checkpoints import lock
 from unembed.checkpoints.files import Disk
 from unembed.checkpoints.load import load
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run import lock
+from unembed.checkpoints.run.folder import RunFolder
 from unembed.corpora.shards import ShardWriter, TokenShards
 from unembed.errors import CheckpointError, ResourceError, RunError
 

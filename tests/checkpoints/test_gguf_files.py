@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from checkpoints import gguf_bytes as raw
-from unembed.checkpoints.gguf import read_gguf
-from unembed.checkpoints.gguf_quants import BY_NAME, NUMBER_OF
-from unembed.checkpoints.gguf_write import write_gguf
+from unembed.checkpoints.formats.gguf.quants import BY_NAME, NUMBER_OF
+from unembed.checkpoints.formats.gguf.read import read_gguf
+from unembed.checkpoints.formats.gguf.write import write_gguf
 from unembed.errors import CheckpointError
 
 QUANTISED = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from checkpoints import gguf_bytes as raw
-from unembed.checkpoints.gguf import read_gguf
-from unembed.checkpoints.gguf_values import OBJECT_LIMIT_BYTES, TEXT_LIMIT_BYTES
+from unembed.checkpoints.formats.gguf.read import read_gguf
+from unembed.checkpoints.formats.gguf.values import OBJECT_LIMIT_BYTES, TEXT_LIMIT_BYTES
 from unembed.errors import CheckpointError, UnsafeError
 
 ONE = [raw.info("t", [4], 0, 0)]
@@ -226,7 +226,7 @@ def test_a_file_of_tiny_things_takes_neither_time_nor_memory(tmp_path, name):
     path.write_bytes(GREEDY[name](2_000_000))
     code = (
         "import resource, sys, time; from pathlib import Path\n"
-        "from unembed.checkpoints.gguf import read_gguf; from unembed.errors import CheckpointError\n"
+        "from unembed.checkpoints.formats.gguf.read import read_gguf; from unembed.errors import CheckpointError\n"
         "used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
         "before, start = used(), time.process_time()\n"
         "try:\n    read_gguf(Path(sys.argv[1])); said = 'read'\n"

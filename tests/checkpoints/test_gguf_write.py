@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from unembed.checkpoints.files import Disk
-from unembed.checkpoints.gguf import read_gguf
-from unembed.checkpoints.gguf_write import write_gguf
+from unembed.checkpoints.formats.gguf.read import read_gguf
+from unembed.checkpoints.formats.gguf.write import write_gguf
 from unembed.errors import CheckpointError, ResourceError
 
 METADATA = {

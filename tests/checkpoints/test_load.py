@@ -9,8 +9,8 @@ import torch
 from oracles.specs import base, changed
 from small import run_config, small_model, trainer_of
 from unembed.checkpoints.load import CONFIG_KEY, load, model_from_tensors
-from unembed.checkpoints.run_folder import RunFolder
-from unembed.checkpoints.state import clean, model_tensors
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.state import clean, model_tensors
 from unembed.errors import CheckpointError, UnsafeError
 from unembed.model.check import from_plain
 from unembed.tokenizers import files as tokenizer_files

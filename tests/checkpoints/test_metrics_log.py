@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints.faults import FaultyDisk
-from unembed.checkpoints.metrics import MetricsLog
+from unembed.checkpoints.run.metrics import MetricsLog
 from unembed.errors import ResourceError, RunError
 
 

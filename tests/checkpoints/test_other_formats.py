@@ -12,11 +12,11 @@ import torch
 
 from oracles.specs import base, changed
 from small import small_model
-from unembed.checkpoints import gguf_export
-from unembed.checkpoints.gguf import read_gguf
-from unembed.checkpoints.gguf_write import write_gguf
+from unembed.checkpoints.foreign import gguf_export
+from unembed.checkpoints.formats.gguf.read import read_gguf
+from unembed.checkpoints.formats.gguf.write import write_gguf
+from unembed.checkpoints.formats.microgpt import MicroGptShape
 from unembed.checkpoints.load import load
-from unembed.checkpoints.microgpt import MicroGptShape
 from unembed.errors import CheckpointError, SpecError, UnsafeError, UsageError
 from unembed.model.positions.rotary import frequencies
 from unembed.model.presets import preset

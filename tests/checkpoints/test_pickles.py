@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from unembed.checkpoints.pickles import why_unsafe
-from unembed.checkpoints.safetensors import read_header, read_tensors
+from unembed.checkpoints.formats.pickles import why_unsafe
+from unembed.checkpoints.formats.safetensors import read_header, read_tensors
 from unembed.errors import CheckpointError, UnsafeError
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from unembed.checkpoints.llama2c import EXCUSED, Llama2cConfig, read_config, read_llama2c
-from unembed.checkpoints.microgpt import MicroGptShape, read_count, read_microgpt
+from unembed.checkpoints.formats.llama2c import EXCUSED, Llama2cConfig, read_config, read_llama2c
+from unembed.checkpoints.formats.microgpt import MicroGptShape, read_count, read_microgpt
 from unembed.errors import CheckpointError
 from unembed.tokenizers.files import load
 

@@ -8,7 +8,7 @@ import torch
 
 from parity import BY_NAME
 from parity.tiny import logits, model_of, spec_of
-from unembed.checkpoints.rules import Interleaved, Same, to_ours, to_theirs
+from unembed.checkpoints.rules.tensors import Interleaved, Same, to_ours, to_theirs
 from unembed.model.spec import Rotary
 from unembed.model.transformer import Transformer
 

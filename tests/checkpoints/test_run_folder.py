@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoints.faults import FaultyDisk, assert_holds, in_child, state_of, stray_names, was_killed
-from unembed.checkpoints.intact import open_checkpoint
-from unembed.checkpoints.native import retained
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.intact import open_checkpoint
+from unembed.checkpoints.run.native import retained
 from unembed.errors import CheckpointError, ResourceError, RunError, UnembedError
 
 DESCRIPTION = {"spec": {"d_model": 64}, "seed": 1, "limit": float("inf"), "data": "한국어 \udc80.txt"}

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from checkpoints.faults import assert_same_tensors, bits
-from unembed.checkpoints.encode import encode_tensors
-from unembed.checkpoints.safetensors import DTYPES, HEADER_LIMIT_BYTES, clean_names, read_header, read_tensors
+from unembed.checkpoints.formats.safetensors import DTYPES, HEADER_LIMIT_BYTES, clean_names, read_header, read_tensors
+from unembed.checkpoints.formats.safetensors_write import encode_tensors
 from unembed.errors import CheckpointError, UnembedError
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8).filter(lambda name: name != "__metadata__")
@@ -314,7 +314,7 @@ LARGEST = {
 READ_AND_MEASURE = """
 import resource, sys
 from pathlib import Path
-from unembed.checkpoints.safetensors import read_header
+from unembed.checkpoints.formats.safetensors import read_header
 from unembed.errors import CheckpointError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before = peak()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import unembed
-from unembed.checkpoints.run_folder import RunFolder
-from unembed.checkpoints.start_ids import start_ids
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.start_ids import start_ids
 from unembed.corpora.shards import ShardWriter
 from unembed.errors import CheckpointError
 from unembed.tokenizers.characters import CharacterTokenizer

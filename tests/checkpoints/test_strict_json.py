@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unembed.checkpoints.strict_json import decode, encode
+from unembed.checkpoints.formats.strict_json import decode, encode
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 VALUES = st.recursive(

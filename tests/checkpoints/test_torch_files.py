@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from checkpoints.test_pickles import Trap, archive_of
-from unembed.checkpoints.torch_files import read_torch
+from unembed.checkpoints.formats.torch_files import read_torch
 from unembed.errors import CheckpointError, UnsafeError
 
 MODEL_ARGS = {"n_layer": 2, "n_head": 2, "bias": False, "dropout": 0.0, "vocab_size": None}

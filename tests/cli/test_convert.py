@@ -8,10 +8,10 @@ import torch
 from commands import run as command
 from oracles.specs import base, changed
 from small import small_model
-from unembed.checkpoints import huggingface
-from unembed.checkpoints.encode import encode_tensors
-from unembed.checkpoints.export import write_huggingface
 from unembed.checkpoints.families import gpt2
+from unembed.checkpoints.foreign import huggingface
+from unembed.checkpoints.foreign.export import write_huggingface
+from unembed.checkpoints.formats.safetensors_write import encode_tensors
 from unembed.checkpoints.load import load
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.characters import CharacterTokenizer

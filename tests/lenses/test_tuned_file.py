@@ -7,8 +7,8 @@ import torch
 
 from oracles.specs import base
 from small import small_model
-from unembed.checkpoints.encode import encode_tensors
-from unembed.checkpoints.safetensors import read_header
+from unembed.checkpoints.formats.safetensors import read_header
+from unembed.checkpoints.formats.safetensors_write import encode_tensors
 from unembed.errors import CheckpointError, UnsafeError
 from unembed.lenses.translators import Translators
 from unembed.lenses.tuned_file import fingerprint_of, load_lens, save_lens

@@ -12,8 +12,8 @@ import torch
 
 from oracles.specs import base, changed
 from small import run_config, small_model, trainer_of
-from unembed.checkpoints.export import why_not
 from unembed.checkpoints.families.gpt2 import FAMILY as GPT2
+from unembed.checkpoints.foreign.export import why_not
 from unembed.errors import SpecError, UsageError
 from unembed.model import factor as factors
 from unembed.model.check import check, from_json, to_json

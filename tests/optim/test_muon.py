@@ -10,7 +10,7 @@ import unembed.tying
 from oracles import muon as oracle
 from oracles.specs import base, changed
 from small import run_config, small_model, trainer_of
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
 from unembed.errors import CheckpointError
 from unembed.optim.make import make_optimizer, optimizer_of
 from unembed.optim.muon import Muon, MuonConfig, make_muon, orthogonalised, takes_part

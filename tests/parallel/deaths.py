@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from unembed.checkpoints import distributed, native
+from unembed.checkpoints.run import distributed, native
 
 
 def die(*_: Any, **__: Any) -> None:

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from oracles.specs import base, changed
 from small import run_config, tokens
 from tying.models import Tiny, tied
-from unembed.checkpoints.native import Checkpoint
-from unembed.checkpoints.run_folder import RunFolder
-from unembed.checkpoints.shards import local, whole
-from unembed.checkpoints.state import model_tensors, optimizer_tensors
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.native import Checkpoint
+from unembed.checkpoints.run.shards import local, whole
+from unembed.checkpoints.run.state import model_tensors, optimizer_tensors
 from unembed.corpora.windows import TokenSplit
 from unembed.objectives import IGNORED
 from unembed.tokenizers.characters import CharacterTokenizer

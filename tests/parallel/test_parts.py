@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 from checkpoints.faults import state_of
 from parallel.ranks import Ranks
 from small import run_config
-from unembed.checkpoints.intact import why_incomplete
-from unembed.checkpoints.native import Checkpoint
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.intact import why_incomplete
+from unembed.checkpoints.run.native import Checkpoint
 from unembed.errors import CheckpointError
 from unembed.training.parallel import Parallel
 

@@ -12,7 +12,7 @@ import pytest
 import unembed
 from commands import run
 from parallel.ranks import Death, Ranks
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
 
 STEPS, EVERY = 6, 2
 LOST = 4  # the exit code of a process that lost another one

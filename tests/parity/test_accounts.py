@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from parity import PARITIES
-from unembed.checkpoints.huggingface import open_folder
-from unembed.checkpoints.translate import describe, translate
+from unembed.checkpoints.foreign.huggingface import open_folder
+from unembed.checkpoints.foreign.translate import describe, translate
 from unembed.errors import UnembedError
 
 EACH = pytest.mark.parametrize("parity", PARITIES, ids=lambda parity: parity.family)

@@ -15,13 +15,13 @@ from safetensors.torch import load_file, save_file
 
 from parity import PARITIES
 from parity.harness import exactly, quiet_transformers
-from unembed.checkpoints.export import family_for, split, why_not, write_huggingface
 from unembed.checkpoints.families.llama import FAMILY as LLAMA
 from unembed.checkpoints.families.neox import FAMILY as NEOX
-from unembed.checkpoints.huggingface import INDEX, open_folder, read_weights
+from unembed.checkpoints.foreign.export import family_for, split, why_not, write_huggingface
+from unembed.checkpoints.foreign.huggingface import INDEX, open_folder, read_weights
+from unembed.checkpoints.foreign.translate import describe, translate
 from unembed.checkpoints.load import load
-from unembed.checkpoints.rules import StackedByHead, Transposed
-from unembed.checkpoints.translate import describe, translate
+from unembed.checkpoints.rules.tensors import StackedByHead, Transposed
 from unembed.errors import SpecError
 from unembed.model.presets import PRESETS, preset
 from unembed.model.spec import RmsNorm

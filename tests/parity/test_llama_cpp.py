@@ -10,9 +10,9 @@ import torch
 from llama_cpp import next_logprobs
 from oracles.specs import base, changed
 from small import small_model
-from unembed.checkpoints import gguf_export
-from unembed.checkpoints.gguf import read_gguf
-from unembed.checkpoints.gguf_write import write_gguf
+from unembed.checkpoints.foreign import gguf_export
+from unembed.checkpoints.formats.gguf.read import read_gguf
+from unembed.checkpoints.formats.gguf.write import write_gguf
 from unembed.checkpoints.load import load
 from unembed.errors import CheckpointError, SpecError
 from unembed.tokenizers.subword import SubwordTokenizer

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from parity import BY_NAME
-from unembed.checkpoints.huggingface import open_folder
+from unembed.checkpoints.foreign.huggingface import open_folder
+from unembed.checkpoints.foreign.translate import describe
 from unembed.checkpoints.load import load
-from unembed.checkpoints.translate import describe
 from unembed.errors import CheckpointError
 from unembed.model.spec import LinearScaling
 

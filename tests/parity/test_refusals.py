@@ -6,9 +6,9 @@ What is changed here stands in real files or in bug reports. test_accounts.py ch
 import pytest
 import torch
 
-from unembed.checkpoints.huggingface import open_folder
+from unembed.checkpoints.foreign.huggingface import open_folder
+from unembed.checkpoints.foreign.translate import describe, translate
 from unembed.checkpoints.load import load
-from unembed.checkpoints.translate import describe, translate
 from unembed.errors import CheckpointError
 from unembed.model.spec import DynamicScaling, LinearScaling, Llama3Scaling
 

@@ -13,8 +13,8 @@ from commands import run, spawn
 from llama_cpp import continued
 from parity.harness import quiet_transformers
 from parity.test_export import heard
+from unembed.checkpoints.formats.safetensors import read_tensors
 from unembed.checkpoints.load import load
-from unembed.checkpoints.safetensors import read_tensors
 
 N_TOKENS = 200
 PROMPT = "The dog and the cat"

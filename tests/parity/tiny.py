@@ -5,10 +5,10 @@ import json
 import torch
 from safetensors.torch import save_file
 
-from unembed.checkpoints.accounting import ConfigReader
-from unembed.checkpoints.export import config_of
 from unembed.checkpoints.families.base import read_spec
-from unembed.checkpoints.rules import to_theirs
+from unembed.checkpoints.foreign.export import config_of
+from unembed.checkpoints.rules.accounting import ConfigReader
+from unembed.checkpoints.rules.tensors import to_theirs
 from unembed.model.init import Gpt2Init, build
 from unembed.model.spec import with_tying
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from unembed.checkpoints.load import open_run
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
 from unembed.corpora.reading import Reading
 from unembed.corpora.text import find_files
 from unembed.errors import CorpusError, Interrupted, RunError, UsageError

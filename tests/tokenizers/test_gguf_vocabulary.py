@@ -8,7 +8,7 @@ import sentencepiece
 
 from downloads import fetch_pypi_file
 from oracles.odd_strings import odd_strings
-from unembed.checkpoints.gguf import read_gguf
+from unembed.checkpoints.formats.gguf.read import read_gguf
 from unembed.errors import TokenizerError
 from unembed.tokenizers import files, proto
 from unembed.tokenizers.gguf_vocabulary import PRE_TOKENIZERS, read_vocabulary

@@ -10,7 +10,7 @@ import torch
 
 from oracles.specs import base, changed
 from small import run_config, small_model, tokens, trainer_of
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
 from unembed.errors import Interrupted
 from unembed.generation.decode import generate_ids
 from unembed.generation.sampling import GREEDY

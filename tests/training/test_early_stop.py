@@ -10,7 +10,7 @@ import pytest
 
 from commands import run as command
 from small import run_config, trainer_of
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
 from unembed.errors import Interrupted
 from unembed.recipes.start import train
 from unembed.training.loop import Trainer

@@ -17,8 +17,8 @@ import pytest
 
 from commands import spawn
 from forked import Forks
-from unembed.checkpoints.native import OPTIMIZER, WEIGHTS
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.native import OPTIMIZER, WEIGHTS
 
 TEXT = "El perro que corre por la calle no tiene hambre. La gata duerme.\n" * 40
 SETTINGS = {

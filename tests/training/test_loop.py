@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from oracles.specs import base, changed
 from small import run_config, tokens, trainer_of
-from unembed.checkpoints.run_folder import RunFolder
-from unembed.checkpoints.state import optimizer_tensors
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.state import optimizer_tensors
 from unembed.corpora.windows import TokenSplit
 from unembed.errors import NotFiniteError
 from unembed.generation.decode import generate_ids

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from small import run_config, small_model, trainer_of
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
 from unembed.planning.flops import flops
 from unembed.recipes.advice import in_words, profile_table
 from unembed.recipes.start import train

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from small import run_config, tokens, trainer_of
-from unembed.checkpoints.native import OPTIMIZER, WEIGHTS
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.native import OPTIMIZER, WEIGHTS
 from unembed.corpora.windows import TokenSplit
 from unembed.errors import CheckpointError, Interrupted, RunError
 from unembed.recipes.start import train

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from small import run_config, tokens, trainer_of
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
 from unembed.corpora.windows import TokenSplit
 from unembed.errors import Interrupted
 from unembed.recipes.start import train

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from small import run_config, trainer_of
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
 from unembed.errors import Interrupted, NotFiniteError
 from unembed.recipes.start import train
 from unembed.tokenizers.characters import CharacterTokenizer

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 from commands import run as command
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
 from unembed.errors import Interrupted, NotFiniteError, UsageError
 from unembed.recipes.start import train
 from unembed.training import tensorboard

@@ -11,8 +11,8 @@ from parity import BY_NAME
 from parity.tiny import model_of, put
 from small import small_model
 from unembed.checkpoints.load import CONFIG_KEY
-from unembed.checkpoints.native import write_checkpoint
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.native import write_checkpoint
 from unembed.model.check import from_plain
 
 GPT2, LLAMA = BY_NAME["gpt2"], BY_NAME["llama"]

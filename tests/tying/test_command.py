@@ -22,9 +22,9 @@ from parity import BY_NAME
 from small import small_model
 from tying.folders import folder, llama, near, other
 from tying.models import Tiny, tied
-from unembed.checkpoints import gguf_export
 from unembed.checkpoints.convert import write_model
-from unembed.checkpoints.rules import to_theirs
+from unembed.checkpoints.foreign import gguf_export
+from unembed.checkpoints.rules.tensors import to_theirs
 from unembed.errors import CheckpointError, InputError, UsageError
 
 KEYS = {"tied", "verdict", "kind", "repair", "checks"}

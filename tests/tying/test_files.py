@@ -15,9 +15,9 @@ from oracles.specs import base, changed
 from parity import PARITIES
 from parity.tiny import model_of
 from tying.folders import EMBED, GPT2, HEAD, LLAMA, broken, folder, near, other, run_of, weights_of
-from unembed.checkpoints.export import write_huggingface
-from unembed.checkpoints.native import WEIGHTS
-from unembed.checkpoints.rules import to_theirs
+from unembed.checkpoints.foreign.export import write_huggingface
+from unembed.checkpoints.rules.tensors import to_theirs
+from unembed.checkpoints.run.native import WEIGHTS
 from unembed.errors import CheckpointError
 
 ONE = f"Tied: the file holds one table, {EMBED}"

@@ -10,8 +10,8 @@ import torch
 
 import unembed
 from tying.folders import broken, llama, other
-from unembed.checkpoints import gguf_export
-from unembed.checkpoints.gguf import read_gguf
+from unembed.checkpoints.foreign import gguf_export
+from unembed.checkpoints.formats.gguf.read import read_gguf
 
 
 def quantised(place, table, head, types):

@@ -12,7 +12,7 @@ from oracles.specs import base, changed
 from parity.tiny import model_of
 from small import small_model
 from tying.folders import EMBED, GPT2, HEAD, LLAMA, broken, folder, llama, other, run_of, weights_of
-from unembed.checkpoints import gguf_export
+from unembed.checkpoints.foreign import gguf_export
 from unembed.checkpoints.load import find
 from unembed.errors import CheckpointError, UsageError
 from unembed.tying.repair import repair

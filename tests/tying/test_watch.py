@@ -12,7 +12,7 @@ import torch
 
 from oracles.specs import base, changed
 from small import run_config, trainer_of
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
 from unembed.errors import Interrupted, RunError, UsageError
 from unembed.model.check import from_plain
 from unembed.model.spec import with_tying

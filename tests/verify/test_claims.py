@@ -7,15 +7,15 @@ import torch
 
 from oracles.specs import base, changed
 from small import run_config, small_model, trainer_of
-from unembed.checkpoints import huggingface
-from unembed.checkpoints.encode import encode_tensors
-from unembed.checkpoints.export import write_huggingface
 from unembed.checkpoints.families import FAMILIES, gpt2
+from unembed.checkpoints.foreign import huggingface
+from unembed.checkpoints.foreign.export import write_huggingface
+from unembed.checkpoints.foreign.translate import translate
+from unembed.checkpoints.formats.safetensors_write import encode_tensors
 from unembed.checkpoints.load import CONFIG_KEY
-from unembed.checkpoints.native import write_checkpoint
-from unembed.checkpoints.rules import Transposed
-from unembed.checkpoints.run_folder import RunFolder
-from unembed.checkpoints.translate import translate
+from unembed.checkpoints.rules.tensors import Transposed
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.native import write_checkpoint
 from unembed.corpora.shards import ShardWriter, TokenShards
 from unembed.errors import CheckpointError, UsageError
 from unembed.model import kv_cache, masks, transformer

@@ -1,6 +1,14 @@
 """Weights on disk: reading what may be hostile, and writing what may be interrupted.
 
-In reading order: files.py (bytes that survive a kill), safetensors.py and encode.py (tensors as such bytes), native.py (a
-checkpoint), run_folder.py (a run). Other programs' files: gguf.py, torch_files.py, llama2c.py, microgpt.py. pickles.py
-refuses what could run code; strict_json.py, lock.py and metrics.py are the small parts of a run.
+    files.py    bytes that survive a kill, for all that is written below
+    formats/    a file <-> named tensors, one format each, every promise of the file checked first
+    run/        our own: one checkpoint, and the folder that keeps a run's
+    rules/      how another program's keys, names and tensors become ours, to be read in both directions
+    families/   GPT-2, Llama, ...: a short file each, written in these rules
+    foreign/    whole files and folders of other programs: opened, translated into a model, and written again
+    load.py     any MODEL that a user may name, in memory; convert.py: into another format; inspect.py: what a file holds
+
+Each line knows none below it (tests/test_layers.py), and each folder's `__init__.py` says where to begin. Weights of a run
+stay with files.py, formats/ and run/; those of other programs pass through formats/, rules/, families/ and foreign/. Next
+to read: files.py.
 """

@@ -4,7 +4,7 @@
     gguf    one file for llama.cpp: weights and tokenizer
     native  a run folder of one checkpoint, which every command here reads
 
-Numbers keep their bits unless another type is asked for. The next file to read is export.py.
+Numbers keep their bits unless another type is asked for. The next file to read is foreign/export.py.
 """
 
 import json
@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from unembed.checkpoints import gguf_export
-from unembed.checkpoints.export import exportable, write_huggingface
 from unembed.checkpoints.files import DISK, discard, explaining, write_file
+from unembed.checkpoints.foreign import gguf_export
+from unembed.checkpoints.foreign.export import exportable, write_huggingface
+from unembed.checkpoints.foreign.translate import Dtype, as_dtype, named_dtype
 from unembed.checkpoints.load import CONFIG_KEY, CONVERTED_KEY, SPECIAL_IDS, TOKENIZER, find, open_found
-from unembed.checkpoints.run_folder import RunFolder
-from unembed.checkpoints.state import model_tensors
-from unembed.checkpoints.translate import Dtype, as_dtype, named_dtype
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.state import model_tensors
 from unembed.errors import CheckpointError, SpecError, UsageError
 from unembed.model.spec import TiedHead, UntiedHead
 from unembed.model.transformer import Transformer

@@ -3,7 +3,7 @@
 Everything that a run writes goes through a FileLayer: nine calls of the operating system, and nothing else. The product
 uses DISK; the tests use a layer that fails, tears or kills at the call of their choice. An OSError leaves this file as
 one of our errors that says what failed: ResourceError where space ran out, otherwise the kind that the caller names.
-Next to read: safetensors.py, which turns tensors into such bytes.
+Next to read: formats/safetensors.py, the format in which tensors are such bytes.
 """
 
 import errno

@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from unembed.checkpoints import huggingface
-from unembed.checkpoints.description import RUN_FILE
-from unembed.checkpoints.gguf import is_gguf, read_gguf
-from unembed.checkpoints.gguf_model import tokenizer_of
-from unembed.checkpoints.intact import why_incomplete
+from unembed.checkpoints.foreign import huggingface
+from unembed.checkpoints.foreign.gguf import tokenizer_of
+from unembed.checkpoints.foreign.translate import describe
+from unembed.checkpoints.formats.gguf.read import is_gguf, read_gguf
+from unembed.checkpoints.formats.safetensors import DTYPES, read_header, read_promises
 from unembed.checkpoints.load import TOKENIZER, find, open_source
-from unembed.checkpoints.native import WEIGHTS
-from unembed.checkpoints.run_folder import RunFolder
-from unembed.checkpoints.safetensors import DTYPES, read_header, read_promises
-from unembed.checkpoints.shards import MODEL, wholes
-from unembed.checkpoints.translate import describe
+from unembed.checkpoints.run.description import RUN_FILE
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.intact import why_incomplete
+from unembed.checkpoints.run.native import WEIGHTS
+from unembed.checkpoints.run.shards import MODEL, wholes
 from unembed.errors import UnembedError
 from unembed.model import counts
 from unembed.model.presets import PRESETS, preset

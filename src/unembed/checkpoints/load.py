@@ -1,8 +1,8 @@
 """Any MODEL that a user may name, as a model in memory: a run, a checkpoint in one, another program's files, or a preset.
 
 The weights in memory are the weights in the file; nothing is folded, centred or guessed. Parameters are made without
-memory and take over the mapped file, so a model is never held twice. The next file to read is translate.py, for files
-of other programs, or training/loop.py for how a run's come to be.
+memory and take over the mapped file, so a model is never held twice. The next file to read is foreign/translate.py, for
+files of other programs, or ../training/loop.py for how a run's come to be.
 """
 
 import os
@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unembed.checkpoints import huggingface
-from unembed.checkpoints.description import RUN_FILE
-from unembed.checkpoints.gguf import is_gguf
-from unembed.checkpoints.gguf_model import open_gguf
-from unembed.checkpoints.intact import open_checkpoint
-from unembed.checkpoints.native import MANIFEST, WEIGHTS, Checkpoint
-from unembed.checkpoints.other_files import MICROGPT, open_bin, open_torch
-from unembed.checkpoints.pickles import refuse_pickle, why_unsafe
-from unembed.checkpoints.run_folder import RunFolder
-from unembed.checkpoints.start_ids import start_ids
-from unembed.checkpoints.translate import Dtype, Source, as_dtype, named_dtype, translate
+from unembed.checkpoints.foreign import huggingface
+from unembed.checkpoints.foreign.gguf import open_gguf
+from unembed.checkpoints.foreign.single_files import MICROGPT, open_bin, open_torch
+from unembed.checkpoints.foreign.translate import Dtype, Source, as_dtype, named_dtype, translate
+from unembed.checkpoints.formats.gguf.read import is_gguf
+from unembed.checkpoints.formats.pickles import refuse_pickle, why_unsafe
+from unembed.checkpoints.run.description import RUN_FILE
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.intact import open_checkpoint
+from unembed.checkpoints.run.native import MANIFEST, WEIGHTS, Checkpoint
+from unembed.checkpoints.run.start_ids import start_ids
 from unembed.errors import CheckpointError, DamageWarning, RunError, SpecError, UsageError
 from unembed.model.check import from_plain
 from unembed.model.init import Gpt2Init, build
@@ -74,7 +74,7 @@ def load(
 
     `.tokenizer` is the one that made the run's ids, the one found in or beside another program's file, or that of the file
     `tokenizer`; a preset has none, and random weights (seed 0). `like` names the preset whose shape a microGPT .bin has.
-    `dtype` is as translate.py says; `.load_report` tells what was decided about another program's file.
+    `dtype` is as foreign/translate.py says; `.load_report` tells what was decided about another program's file.
     Warns: DamageWarning where the newest checkpoint is damaged and an older one is taken.
     Raises: CheckpointError when nothing of that name is a model, or its weights and its spec do not agree; UsageError for
     a step of what has none.

@@ -38,7 +38,7 @@ def command(
     import torch
 
     from unembed.checkpoints.convert import convert
-    from unembed.checkpoints.translate import Dtype
+    from unembed.checkpoints.foreign.translate import Dtype
     from unembed.results import Result
 
     kind: Dtype = "file" if dtype == "file" else getattr(torch, dtype)

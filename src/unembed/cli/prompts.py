@@ -39,7 +39,7 @@ def read_prompts(source: str, first_seed: int) -> list[tuple[str, int]]:
 
 
 def _from_json(line: str, where: str) -> tuple[str, int | None]:
-    from unembed.checkpoints import strict_json
+    from unembed.checkpoints.formats import strict_json
     from unembed.generation.checks import check_seed
 
     try:

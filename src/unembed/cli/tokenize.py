@@ -109,8 +109,8 @@ def _inside_or_beside(path: Path) -> "Tokenizer | None":
     from unembed.tokenizers import files, foreign
 
     if path.suffix == ".gguf":
-        from unembed.checkpoints.gguf import read_gguf
-        from unembed.checkpoints.gguf_model import tokenizer_of
+        from unembed.checkpoints.foreign.gguf import tokenizer_of
+        from unembed.checkpoints.formats.gguf.read import read_gguf
 
         tokenizer, notes = tokenizer_of(read_gguf(path))
         if tokenizer is None:
@@ -118,7 +118,7 @@ def _inside_or_beside(path: Path) -> "Tokenizer | None":
         return tokenizer
     size = None
     if path.suffix == ".bin":
-        from unembed.checkpoints.llama2c import read_config
+        from unembed.checkpoints.formats.llama2c import read_config
 
         try:
             size = read_config(path).vocab_size

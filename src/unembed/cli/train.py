@@ -137,7 +137,7 @@ def _check_resumed(data: tuple[str, ...], recipe: str, out: str) -> None:
     from click.core import ParameterSource
 
     from unembed.checkpoints.load import CONFIG_KEY, open_run
-    from unembed.checkpoints.run_folder import RunFolder
+    from unembed.checkpoints.run.folder import RunFolder
     from unembed.corpora.text import find_files
     from unembed.errors import CorpusError, UsageError
 

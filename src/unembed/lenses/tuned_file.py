@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unembed.checkpoints.encode import encode_tensors
 from unembed.checkpoints.files import replace_file
-from unembed.checkpoints.safetensors import Header, read_header, read_tensors
+from unembed.checkpoints.formats.safetensors import Header, read_header, read_tensors
+from unembed.checkpoints.formats.safetensors_write import encode_tensors
 from unembed.errors import CheckpointError
 from unembed.lenses.translators import Translators
 from unembed.model.transformer import Transformer

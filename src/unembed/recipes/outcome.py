@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from unembed.checkpoints import native
+from unembed.checkpoints.run import native
 from unembed.model.counts import count
 from unembed.optim.muon import MuonConfig
 from unembed.recipes.memory import memory_sentence

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unembed.checkpoints.load import CONVERTED_KEY
-from unembed.checkpoints.run_folder import RunFolder, refuse_occupied
+from unembed.checkpoints.run.folder import RunFolder, refuse_occupied
 from unembed.errors import RunError, UsageError
 from unembed.places import shown
 from unembed.recipes import recipe

@@ -14,10 +14,10 @@ import msgspec
 import numpy
 import torch
 
-from unembed.checkpoints.description import RUN_FILE
 from unembed.checkpoints.files import explaining
 from unembed.checkpoints.load import TOKENIZER
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.description import RUN_FILE
+from unembed.checkpoints.run.folder import RunFolder
 from unembed.corpora.reading import Reading, reading_of
 from unembed.corpora.shards import TokenShards
 from unembed.errors import RunError, UsageError

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from unembed.checkpoints.load import CONFIG_KEY, THREADS_KEY, open_run
-from unembed.checkpoints.run_folder import RunFolder, refuse_occupied
-from unembed.checkpoints.start_ids import start_ids
+from unembed.checkpoints.run.folder import RunFolder, refuse_occupied
+from unembed.checkpoints.run.start_ids import start_ids
 from unembed.corpora.reading import Reading, reading_of
 from unembed.corpora.shards import TokenShards
 from unembed.errors import CheckpointError, RunError, UsageError

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unembed.checkpoints.load import open_run
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
 from unembed.errors import RunError
 from unembed.training.config import RunConfig
 from unembed.training.parallel import Parallel, check_batch, check_kind, check_shares

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from unembed.checkpoints.shards import local
-from unembed.checkpoints.state import clean
+from unembed.checkpoints.run.shards import local
+from unembed.checkpoints.run.state import clean
 from unembed.errors import NotFiniteError
 from unembed.model.init import AndreaInit
 from unembed.training.config import RunConfig

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unembed.checkpoints.native import retained
-from unembed.checkpoints.run_folder import RunFolder
-from unembed.checkpoints.state import restore_model, restore_optimizer
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.native import retained
+from unembed.checkpoints.run.state import restore_model, restore_optimizer
 from unembed.corpora.windows import TokenSplit
 from unembed.errors import Interrupted, NotFiniteError, UsageError
 from unembed.model.factor import retract

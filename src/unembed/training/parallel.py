@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from unembed.checkpoints.files import Written
-from unembed.checkpoints.native import Checkpoint
-from unembed.checkpoints.run_folder import RunFolder
-from unembed.checkpoints.shards import spread, whole
-from unembed.checkpoints.state import model_tensors, optimizer_tensors
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.native import Checkpoint
+from unembed.checkpoints.run.shards import spread, whole
+from unembed.checkpoints.run.state import model_tensors, optimizer_tensors
 from unembed.errors import UsageError
 from unembed.model.init import Init, build, starting_values
 from unembed.model.spec import PseudoInverseHead, TransformerSpec
@@ -154,7 +154,7 @@ class Parallel:
     def tensors_of(self, checkpoint: Checkpoint) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Weights and optimizer's tensors of a checkpoint: under fsdp, of one in parts, only what this process needs."""
         if self.kind == "fsdp" and checkpoint.is_sharded:
-            from unembed.checkpoints.distributed import read_parts
+            from unembed.checkpoints.run.distributed import read_parts
 
             weights, moments = (read_parts(folder, self._mesh) for folder in checkpoint.shard_folders())
             return weights, moments
@@ -181,7 +181,7 @@ class Parallel:
         moments: dict[str, Tensor],
         state: Mapping[str, Any],
     ) -> None:
-        from unembed.checkpoints.distributed import write_parts
+        from unembed.checkpoints.run.distributed import write_parts
 
         # single numbers, the same everywhere, such as step counts, are written by whoever PyTorch's planner chooses
         self.processes.first(lambda: run.begin_parts(step))

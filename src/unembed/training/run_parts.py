@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unembed.checkpoints.load import CONFIG_KEY, open_run, spec_of
-from unembed.checkpoints.metrics import NAME
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.metrics import NAME
 from unembed.corpora.shards import TokenShards
 from unembed.errors import UnembedError
 from unembed.training.config import config_of

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
-from unembed.checkpoints.shards import is_sharded, local
+from unembed.checkpoints.run.shards import is_sharded, local
 
 Status = Literal["ok", "broken", "unknown"]
 

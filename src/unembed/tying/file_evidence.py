@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
+from unembed.checkpoints.foreign.translate import account
+from unembed.checkpoints.formats.safetensors import short
 from unembed.checkpoints.load import Found, spec_of
-from unembed.checkpoints.safetensors import short
-from unembed.checkpoints.translate import account
 from unembed.model.spec import TransformerSpec
 from unembed.tying.evidence import Check, Meaning, joined
 from unembed.tying.memory import sharing

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from unembed.checkpoints.export import family_for
+from unembed.checkpoints.foreign.export import family_for
 from unembed.errors import SpecError
 from unembed.model.transformer import Transformer
 from unembed.tying.evidence import Check, Meaning, count_of, is_sharded, joined, local, unwrapped

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from unembed.checkpoints.convert import Converted, free_place, write_model
+from unembed.checkpoints.foreign.tie import TieDecision
+from unembed.checkpoints.foreign.translate import Described, Named, account, assemble
 from unembed.checkpoints.load import TOKENIZER, Found, model_from_tensors, open_found
-from unembed.checkpoints.tie import TieDecision
-from unembed.checkpoints.translate import Described, Named, account, assemble
 from unembed.errors import CheckpointError, UsageError
 from unembed.model.check import check
 from unembed.model.spec import MappedHead, PseudoInverseHead, with_tying

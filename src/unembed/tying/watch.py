@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from unembed.checkpoints.shards import whole
+from unembed.checkpoints.run.shards import whole
 from unembed.model.taps import NoTap, Tap, no_tap
 from unembed.model.transformer import Transformer
 from unembed.tying.gradients import frequency_groups, touched_rows

@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from unembed.checkpoints.native import Checkpoint
-from unembed.checkpoints.run_folder import RunFolder
-from unembed.checkpoints.translate import Source
+from unembed.checkpoints.foreign.translate import Source
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.native import Checkpoint
 from unembed.model.transformer import Transformer
 
 Status = Literal["proved", "failed", "skipped"]

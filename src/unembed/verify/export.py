@@ -5,14 +5,14 @@ from pathlib import Path
 
 import torch
 
-from unembed.checkpoints import huggingface
-from unembed.checkpoints.encode import encode_tensors
-from unembed.checkpoints.export import exportable, write_huggingface
+from unembed.checkpoints.foreign import huggingface
+from unembed.checkpoints.foreign.export import exportable, write_huggingface
+from unembed.checkpoints.foreign.translate import translate
+from unembed.checkpoints.formats.safetensors import read_tensors
+from unembed.checkpoints.formats.safetensors_write import encode_tensors
 from unembed.checkpoints.load import open_source
-from unembed.checkpoints.names import with_one_spelling
-from unembed.checkpoints.rules import to_theirs
-from unembed.checkpoints.safetensors import read_tensors
-from unembed.checkpoints.translate import translate
+from unembed.checkpoints.rules.names import with_one_spelling
+from unembed.checkpoints.rules.tensors import to_theirs
 from unembed.errors import SpecError
 from unembed.verify.claim import Claim, Subject, failed, judged
 

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from unembed.checkpoints.export import exportable, write_huggingface
 from unembed.checkpoints.families.base import Family
+from unembed.checkpoints.foreign.export import exportable, write_huggingface
 from unembed.errors import SpecError
 from unembed.model import counts
 from unembed.model.spec import Learned

@@ -6,9 +6,9 @@ import msgspec
 import torch
 
 from unembed.checkpoints.load import CONFIG_KEY, THREADS_KEY
-from unembed.checkpoints.native import Checkpoint
-from unembed.checkpoints.run_folder import RunFolder
-from unembed.checkpoints.state import model_tensors, optimizer_tensors
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.native import Checkpoint
+from unembed.checkpoints.run.state import model_tensors, optimizer_tensors
 from unembed.corpora.shards import TokenShards
 from unembed.model.init import build
 from unembed.runtime import has_bfloat16, set_threads

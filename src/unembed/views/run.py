@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from unembed.checkpoints.load import CONFIG_KEY, load_checkpoint, open_run, spec_of
-from unembed.checkpoints.metrics import MetricsLog
-from unembed.checkpoints.native import Checkpoint
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
+from unembed.checkpoints.run.metrics import MetricsLog
+from unembed.checkpoints.run.native import Checkpoint
 from unembed.corpora.grammar import Grammar, grammar
 from unembed.corpora.shards import TokenShards
 from unembed.errors import DamageWarning, InputError, RunError

@@ -6,7 +6,7 @@ The last tenth is held out, as everywhere. Before it: run.py. The next file to r
 from collections.abc import Sequence
 from pathlib import Path
 
-from unembed.checkpoints.run_folder import RunFolder
+from unembed.checkpoints.run.folder import RunFolder
 from unembed.corpora.reading import Reading
 from unembed.corpora.splits import encode_splits
 from unembed.corpora.text import TextReader

@@ -1,4 +1,8 @@
-"""The families of checkpoints that can be read and written, one line each; the files are in the order of this tuple."""
+"""The families of checkpoints that can be read and written, one line each; the files are in the order of this tuple.
+
+nanogpt.py, llama2c.py, microgpt.py and gguf.py are families of single files, which ../foreign/single_files.py and
+../foreign/gguf.py name. Next to read: base.py.
+"""
 
 from unembed.checkpoints.families import bert, gemma, gpt2, llama, mistral, neox, qwen, roberta, stablelm
 from unembed.checkpoints.families.base import Family

@@ -7,9 +7,9 @@ accounting, tying and their tests come from that for all of them. To add one: do
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from unembed.checkpoints.accounting import ConfigReader
-from unembed.checkpoints.names import Renamed
-from unembed.checkpoints.rules import Duplicate, Ignored, Rule
+from unembed.checkpoints.rules.accounting import ConfigReader
+from unembed.checkpoints.rules.names import Renamed
+from unembed.checkpoints.rules.tensors import Duplicate, Ignored, Rule
 from unembed.model.spec import Activation, TransformerSpec
 
 # transformers' names of activations; `gelu_fast` is the tanh form computed another way
@@ -69,7 +69,7 @@ class Family(NamedTuple):
 
     model_types     the values of `model_type` in config.json that mean it; () for families of other formats
     ties_by_default what an absent `tie_word_embeddings` means
-    read            config -> spec with an untied head; the tie is decided later, by tie.py
+    read            config -> spec with an untied head; the tie is decided later, by ../foreign/tie.py
     write           spec -> config without the keys common to all; need not check that the spec is of this family
     rules           the rules for a spec; a tied one has none for the head's table
     prefix          what whole models put before the names of a base model

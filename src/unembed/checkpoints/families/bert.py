@@ -8,10 +8,10 @@ read is roberta.py.
 from collections.abc import Iterator
 from typing import Any
 
-from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families.base import ACTIVATION_NAMES, ACTIVATIONS, Family, d_head_of
-from unembed.checkpoints.names import Renamed
-from unembed.checkpoints.rules import Duplicate, Ignored, Rule, Same, with_bias
+from unembed.checkpoints.rules.accounting import ConfigReader
+from unembed.checkpoints.rules.names import Renamed
+from unembed.checkpoints.rules.tensors import Duplicate, Ignored, Rule, Same, with_bias
 from unembed.model.presets.row import EVERY_BIAS, attention, embedding, head
 from unembed.model.spec import (
     Activation,

@@ -8,12 +8,12 @@ mean, from their configuration_*.py. The next file to read is neox.py.
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families import llama
 from unembed.checkpoints.families.base import ACTIVATIONS, Family
 from unembed.checkpoints.families.rope import read_rope, read_rope_group, read_scaling, rotary, write_rope
 from unembed.checkpoints.families.windows import FULL, SLIDING, Windows, from_types, layer_types, write_types
-from unembed.checkpoints.rules import Rule, Same
+from unembed.checkpoints.rules.accounting import ConfigReader
+from unembed.checkpoints.rules.tensors import Rule, Same
 from unembed.model.presets.row import EVERY_BIAS, attention, embedding, head
 from unembed.model.spec import Activation, Block, Causal, GatedMlp, RmsNorm, Rotary, Serial, TransformerSpec
 

@@ -3,16 +3,16 @@
 A GGUF's keys stand under the name of its architecture (`llama.block_count`); here they are read without it. Whether the
 head is tied is said by the file alone: without `output.weight` the table is used twice. llama.cpp turns neighbouring
 entries of a head, so its converter reorders the rows of q and k, which is undone here. Source: llama.cpp, gguf-py's
-constants.py and convert_hf_to_gguf.py, `permute`. The next file to read is ../gguf_model.py.
+constants.py and convert_hf_to_gguf.py, `permute`. The next file to read is ../foreign/gguf.py.
 """
 
 import struct
 from collections.abc import Iterator
 from typing import Any
 
-from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families.base import Family
-from unembed.checkpoints.rules import Interleaved, Rule, Same, Stacked
+from unembed.checkpoints.rules.accounting import ConfigReader
+from unembed.checkpoints.rules.tensors import Interleaved, Rule, Same, Stacked
 from unembed.model.presets.row import EVERY_BIAS, attention, embedding, head
 from unembed.model.spec import (
     Block,

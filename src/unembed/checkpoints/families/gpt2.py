@@ -7,9 +7,9 @@ transformers, models/gpt2/modeling_gpt2.py and configuration_gpt2.py. The next f
 from collections.abc import Iterator
 from typing import Any
 
-from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families.base import ACTIVATION_NAMES, ACTIVATIONS, Family
-from unembed.checkpoints.rules import Ignored, Rule, Same, Stacked, Transposed, with_bias
+from unembed.checkpoints.rules.accounting import ConfigReader
+from unembed.checkpoints.rules.tensors import Ignored, Rule, Same, Stacked, Transposed, with_bias
 from unembed.model.presets.row import EVERY_BIAS, attention, embedding, head
 from unembed.model.spec import Block, Causal, LayerNorm, Learned, PlainMlp, Serial, TransformerSpec
 

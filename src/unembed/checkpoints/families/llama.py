@@ -8,11 +8,11 @@ number must stand in the file. The next file to read is rope.py.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families.base import ACTIVATION_NAMES, ACTIVATIONS, Family, d_head_of
 from unembed.checkpoints.families.rope import read_rope, write_rope
 from unembed.checkpoints.families.windows import Windows, no_windows
-from unembed.checkpoints.rules import Ignored, Rule, Same
+from unembed.checkpoints.rules.accounting import ConfigReader
+from unembed.checkpoints.rules.tensors import Ignored, Rule, Same
 from unembed.model.presets.row import EVERY_BIAS, Bias, attention, embedding, head
 from unembed.model.spec import Block, Causal, GatedMlp, RmsNorm, Rotary, Serial, TransformerSpec
 

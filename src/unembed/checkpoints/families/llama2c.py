@@ -8,9 +8,9 @@ llama2.c, run.c. The next file to read is microgpt.py.
 from collections.abc import Iterator
 from typing import Any
 
-from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families.base import Family
-from unembed.checkpoints.rules import Ignored, Interleaved, Rule, Same
+from unembed.checkpoints.rules.accounting import ConfigReader
+from unembed.checkpoints.rules.tensors import Ignored, Interleaved, Rule, Same
 from unembed.model.presets.llama import Size, llama_spec
 from unembed.model.spec import TransformerSpec
 

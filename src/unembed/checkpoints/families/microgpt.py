@@ -7,9 +7,9 @@ gguf.py.
 from collections.abc import Iterator
 from typing import Any
 
-from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families.base import Family
-from unembed.checkpoints.rules import Rule, Same
+from unembed.checkpoints.rules.accounting import ConfigReader
+from unembed.checkpoints.rules.tensors import Rule, Same
 from unembed.model.counts import tensors
 from unembed.model.presets import PRESETS, preset
 from unembed.model.spec import TransformerSpec

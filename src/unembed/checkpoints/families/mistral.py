@@ -6,10 +6,10 @@ and configuration_mistral.py. The next file to read is qwen.py.
 
 from typing import Any
 
-from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families import llama
 from unembed.checkpoints.families.base import Family
 from unembed.checkpoints.families.windows import Windows, windows_of
+from unembed.checkpoints.rules.accounting import ConfigReader
 from unembed.model.spec import TransformerSpec
 
 

@@ -6,9 +6,9 @@ Source: nanoGPT, model.py (GPTConfig, GPT) and train.py, `checkpoint`. The next 
 from collections.abc import Iterator
 from typing import Any
 
-from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families.base import Family
-from unembed.checkpoints.rules import Ignored, Rule, Same, Stacked
+from unembed.checkpoints.rules.accounting import ConfigReader
+from unembed.checkpoints.rules.tensors import Ignored, Rule, Same, Stacked
 from unembed.model.presets.gpt import gpt_spec
 from unembed.model.spec import TransformerSpec, with_tying
 

@@ -8,11 +8,11 @@ file to read is bert.py.
 from collections.abc import Iterator
 from typing import Any
 
-from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families.base import ACTIVATION_NAMES, ACTIVATIONS, Family, d_head_of
 from unembed.checkpoints.families.rope import read_rope, write_rope
-from unembed.checkpoints.names import Renamed
-from unembed.checkpoints.rules import Ignored, Rule, Same, StackedByHead, with_bias
+from unembed.checkpoints.rules.accounting import ConfigReader
+from unembed.checkpoints.rules.names import Renamed
+from unembed.checkpoints.rules.tensors import Ignored, Rule, Same, StackedByHead, with_bias
 from unembed.model.presets.row import EVERY_BIAS, attention, embedding, head
 from unembed.model.spec import Block, Causal, LayerNorm, Parallel, PlainMlp, Rotary, Serial, TransformerSpec
 

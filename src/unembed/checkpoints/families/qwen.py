@@ -7,7 +7,6 @@ models/qwen2 and models/qwen3. The next file to read is gemma.py.
 
 from typing import Any
 
-from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families import llama
 from unembed.checkpoints.families.base import Family
 from unembed.checkpoints.families.windows import (
@@ -19,6 +18,7 @@ from unembed.checkpoints.families.windows import (
     windows_of,
     write_types,
 )
+from unembed.checkpoints.rules.accounting import ConfigReader
 from unembed.model.presets.row import EVERY_BIAS
 from unembed.model.spec import TransformerSpec
 

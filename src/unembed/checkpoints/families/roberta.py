@@ -1,16 +1,16 @@
 """RoBERTa and ChemBERTa: BERT's encoder whose positions begin after the padding id, and a head with names of its own.
 
 A table of 514 rows with padding id 1 serves 512 positions: position p reads row p + 2. The head bends with the exact GELU
-whatever the layers use. Source: transformers, models/roberta. The next file to read is export.py.
+whatever the layers use. Source: transformers, models/roberta. The next file to read is ../foreign/export.py.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families import bert
 from unembed.checkpoints.families.base import ACTIVATIONS, Family
-from unembed.checkpoints.rules import Duplicate, Ignored, Rule, Same, with_bias
+from unembed.checkpoints.rules.accounting import ConfigReader
+from unembed.checkpoints.rules.tensors import Duplicate, Ignored, Rule, Same, with_bias
 from unembed.model.spec import Learned, TransformerSpec
 
 IGNORED = tuple(

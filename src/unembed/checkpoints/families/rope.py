@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from unembed.checkpoints.accounting import ConfigReader
+from unembed.checkpoints.rules.accounting import ConfigReader
 from unembed.model.spec import DynamicScaling, LinearScaling, Llama3Scaling, Rotary, YarnScaling
 
 Scaling = LinearScaling | DynamicScaling | Llama3Scaling | YarnScaling

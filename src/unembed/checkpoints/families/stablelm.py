@@ -7,11 +7,11 @@ was written along this file; it is the example of a family that somebody adds.
 from collections.abc import Iterator
 from typing import Any
 
-from unembed.checkpoints.accounting import ConfigReader
 from unembed.checkpoints.families import llama
 from unembed.checkpoints.families.base import ACTIVATION_NAMES, ACTIVATIONS, Family, d_head_of
 from unembed.checkpoints.families.rope import read_rope, write_rope
-from unembed.checkpoints.rules import Rule, Same, with_bias
+from unembed.checkpoints.rules.accounting import ConfigReader
+from unembed.checkpoints.rules.tensors import Rule, Same, with_bias
 from unembed.model.counts import norm_names
 from unembed.model.presets.row import attention, embedding, head
 from unembed.model.spec import Block, Causal, GatedMlp, LayerNorm, Parallel, Rotary, Serial, TransformerSpec

@@ -6,7 +6,7 @@ family knows. The next file to read is mistral.py.
 
 from typing import Any
 
-from unembed.checkpoints.accounting import ConfigReader
+from unembed.checkpoints.rules.accounting import ConfigReader
 from unembed.model.spec import Causal, TransformerSpec
 
 # One for each layer; None sees everything before it.

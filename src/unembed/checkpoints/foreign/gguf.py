@@ -1,0 +1,119 @@
+"""A GGUF file as the source of a model: its keys without the architecture's name, its tensors made when asked for.
+
+Llama 3.1 and later keep their rotary scaling as a tensor of divisors; it is recognised by its numbers or refused, so that
+none is dropped. The tokenizer inside the file comes with it. The next file to read is gguf_export.py.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unembed.checkpoints.families.gguf import ARCHITECTURES, HEAD, LLAMA3_KEY
+from unembed.checkpoints.foreign.translate import TIE_KEY, Source
+from unembed.checkpoints.formats.gguf.read import GgufFile, read_gguf
+from unembed.errors import CheckpointError, TokenizerError
+from unembed.model.positions.rotary import frequencies
+from unembed.model.spec import Llama3Scaling, Rotary
+from unembed.tokenizers.base import Tokenizer
+from unembed.tokenizers.gguf_vocabulary import read_vocabulary
+
+FACTORS = "rope_freqs.weight"
+ARCHITECTURE_KEY = "general.architecture"
+# What is published: Llama 3.1 (8) and 3.2 (32); the other numbers are the same for all.
+_LLAMA3_FACTORS = (8.0, 32.0)
+_LLAMA3_ORIGINAL = 8192
+# Keys that describe a file, quantisation and prompting, not the function.
+_PASSED_OVER = ("general.", "tokenizer.", "quantize.", "split.")
+
+
+class Tensors(Mapping[str, Tensor]):
+    """The tensors of a file as float32, each dequantised when it is asked for; the rotary divisors are not among them."""
+
+    def __init__(self, file: GgufFile) -> None:
+        self._file = file
+        self._names = [name for name in file.tensors if name != FACTORS]
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._file.tensors or name == FACTORS:
+            raise KeyError(name)
+        return self._file.tensor(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def open_gguf(path: Path) -> Source:
+    """The source in a .gguf file, with its tokenizer. Raises: CheckpointError for an architecture that is not known."""
+    file = read_gguf(path)
+    architecture = file.metadata.get(ARCHITECTURE_KEY)
+    if not isinstance(architecture, str) or architecture not in ARCHITECTURES:
+        raise CheckpointError(
+            f"{path}: {ARCHITECTURE_KEY} is {str(architecture)[:40]!r}; known are {', '.join(sorted(ARCHITECTURES))}. Ask for "
+            "the model as a Hugging Face folder."
+        )
+    tokenizer, notes = tokenizer_of(file)
+    return Source(
+        family=ARCHITECTURES[architecture],
+        format="gguf",
+        config=config_of(file, architecture),
+        tensors=Tensors(file),
+        where=str(path),
+        types={name: tensor.type for name, tensor in file.tensors.items() if name != FACTORS},
+        tokenizer=tokenizer,
+        notes=notes,
+    )
+
+
+def config_of(file: GgufFile, architecture: str) -> dict[str, Any]:
+    """The architecture's keys without its name, and what the file's tensors say: the tie, the rows, the scaling."""
+    prefix = f"{architecture}."
+    config = {
+        key.removeprefix(prefix): value for key, value in file.metadata.items() if not key.startswith(_PASSED_OVER)
+    }
+    table = file.tensors.get("token_embd.weight")
+    if "vocab_size" not in config and table is not None:
+        config["vocab_size"] = table.shape[0]
+    if FACTORS in file.tensors:
+        config[LLAMA3_KEY] = _known_scaling(file, config)
+    config[TIE_KEY] = HEAD not in file.tensors
+    return config
+
+
+def _known_scaling(file: GgufFile, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers behind a tensor of divisors. Raises: CheckpointError where they are none that was published."""
+    divisors = file.tensor(FACTORS).double()
+    d_head, theta = 2 * divisors.numel(), config.get("rope.freq_base", 10_000.0)
+    for factor in _LLAMA3_FACTORS:
+        scaling = Llama3Scaling(
+            factor=factor, low_frequency_factor=1.0, high_frequency_factor=4.0, original_context=_LLAMA3_ORIGINAL
+        )
+        rotary = Rotary(theta=float(theta), pairing="half", fraction=1.0, scaling=scaling)
+        plain = Rotary(theta=float(theta), pairing="half", fraction=1.0, scaling=None)
+        expected = frequencies(plain, d_head) / frequencies(rotary, d_head)
+        if torch.allclose(divisors, expected, rtol=1e-4, atol=0):
+            return {
+                "factor": factor,
+                "low_frequency_factor": 1.0,
+                "high_frequency_factor": 4.0,
+                "original_context": _LLAMA3_ORIGINAL,
+            }
+    raise CheckpointError(
+        f"{file.path}: {FACTORS} holds rotary divisors that belong to no published scaling (Llama 3.1 and 3.2 are known). "
+        "Ask for the model as a Hugging Face folder, whose config.json names them."
+    )
+
+
+def tokenizer_of(file: GgufFile) -> tuple[Tokenizer | None, tuple[str, ...]]:
+    """The tokenizer inside the file, and what there is to say of it; None where it has none, or one that is not read."""
+    if file.metadata.get("tokenizer.ggml.model", "no_vocab") == "no_vocab":
+        return None, ()
+    try:
+        return read_vocabulary(file.metadata, where=str(file.path)).tokenizer, ()
+    except TokenizerError as error:
+        return None, (str(error),)  # the model is whole without it, and --tokenizer gives another

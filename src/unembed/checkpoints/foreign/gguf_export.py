@@ -1,0 +1,72 @@
+"""A model as one GGUF file for llama.cpp: the architecture's keys, the tokenizer's keys, and the tensors.
+
+Which architecture can say what the spec says is found as for transformers: its keys, read back, must give the spec. Vectors
+stay float32 whatever the matrices are, because llama.cpp multiplies by no others. The next file to read is ../convert.py.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unembed.checkpoints.families.base import Family
+from unembed.checkpoints.families.gguf import ARCHITECTURES, LLAMA3_KEY
+from unembed.checkpoints.foreign.export import in_a_form, why_not
+from unembed.checkpoints.foreign.gguf import ARCHITECTURE_KEY, FACTORS
+from unembed.checkpoints.formats.gguf.write import write_gguf
+from unembed.checkpoints.rules.tensors import to_theirs
+from unembed.errors import SpecError
+from unembed.model.positions.rotary import frequencies
+from unembed.model.spec import Llama3Scaling, Rotary, TransformerSpec
+from unembed.model.transformer import Transformer
+from unembed.tokenizers.gguf_keys import gguf_keys
+
+_FILE_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 32}
+
+
+def architecture_for(spec: TransformerSpec) -> Family:
+    """The architecture whose keys say exactly what the spec says. Raises: SpecError with what each cannot say."""
+    why = {name: why_not(family, spec) for name, family in ARCHITECTURES.items()}
+    for name, family in ARCHITECTURES.items():
+        if why[name] is None:
+            return family
+    told = "; ".join(f"{name}: {reason}" for name, reason in why.items())
+    raise SpecError(f"export: no GGUF architecture that is written here describes this model exactly: {told}.")
+
+
+def write(model: Transformer, path: Path, *, name: str) -> tuple[int, int, list[str]]:
+    """Writes the file; gives the numbers of tensors and parameters, and what a user should know.
+
+    Raises: SpecError, CheckpointError.
+    """
+    model, family, note = in_a_form(model, architecture_for)
+    notes, spec, weights = [note] if note else [], model.spec, dict(model.named_parameters())
+    tensors = to_theirs(family.rules(spec), weights)
+    tensors = {key: tensor.float() if tensor.ndim == 1 else tensor for key, tensor in tensors.items()}
+    keys = family.write(spec)
+    if keys.pop(LLAMA3_KEY, None) is not None:
+        tensors[FACTORS] = _divisors(spec)
+    metadata: dict[str, Any] = {
+        ARCHITECTURE_KEY: family.architecture,
+        "general.name": name,
+        "general.file_type": _FILE_TYPES.get(model.embed.table.dtype, 0),
+        **{f"{family.architecture}.{key}": value for key, value in keys.items()},
+    }
+    found = None
+    if model.tokenizer is None:
+        notes.append("no tokenizer is known for this model, so none was written")
+    elif (found := gguf_keys(model.tokenizer, spec.embedding.vocab_size)) is None:
+        notes.append(f"the {model.tokenizer.kind} tokenizer has no exact form in GGUF, so none was written")
+    metadata |= {"tokenizer.ggml.model": "no_vocab"} if found is None else found
+    write_gguf(path, metadata, tensors)
+    return len(tensors), sum(tensor.numel() for tensor in weights.values()), notes
+
+
+def _divisors(spec: TransformerSpec) -> Tensor:
+    """What llama.cpp divides each pair's frequency by: Llama 3.1's scaling as a tensor."""
+    attn = spec.blocks[0].attention
+    assert isinstance(attn.position, Rotary)
+    assert isinstance(attn.position.scaling, Llama3Scaling)
+    plain = Rotary(theta=attn.position.theta, pairing="half", fraction=attn.position.fraction, scaling=None)
+    return (frequencies(plain, attn.d_head) / frequencies(attn.position, attn.d_head)).float()
