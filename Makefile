@@ -4,6 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests run in so many processes, a file of tests in one of them; WORKERS=0 runs them in this one, for a debugger.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 # The stamps say what was installed; they are older than these files once the requirements have changed.
 REQUIREMENTS := pyproject.toml constraints.txt
@@ -22,10 +25,10 @@ tour: $(VENV)/.runtime ## train a small model on a verb grammar and open it up (
 	$(BIN)/unembed tour
 
 test: $(VENV)/.development ## the tests that everybody runs before a commit (at most 10 minutes)
-	$(BIN)/python -m pytest -m "not slow and not long"
+	$(PYTEST) -m "not slow and not long"
 
 test-slow: $(VENV)/.development ## the tests that take more than a few seconds each
-	$(BIN)/python -m pytest -m "slow and not long"
+	$(PYTEST) -m "slow and not long"
 
 test-long: $(VENV)/.development ## the tests that take over 20 minutes each
 	$(BIN)/python -m pytest -m long -s
