@@ -25,6 +25,13 @@ MISUSED = [
     (lambda m: unembed.load("gpt2", step=3), "only a run folder has checkpoints to choose from"),
     (lambda m: unembed.load("mini-gpt", step=1.5), "step is 1.5; it must be a whole number"),
     (lambda m: unembed.load("mini-gpt", step=-1), "step is -1; it must be a whole number"),
+    (lambda m: unembed.load("gpt2", ignore_tensors="a"), r"ignore_tensors is the text 'a', .* Write \['a'\]"),
+    (lambda m: unembed.load("gpt2", ignore_tensors=[3]), r"ignore_tensors is \[3\], expected a list of tensors' names"),
+    (lambda m: unembed.load("gpt2", ignore_tensors=None), "ignore_tensors is None, expected a list of tensors' names"),
+    (
+        lambda m: unembed.load("mini-gpt", ignore_tensors=["a"]),
+        "mini-gpt: is our own, so none of its tensors is surplus",
+    ),
     (lambda m: unembed.count(None), "MODEL is None"),
     (lambda m: unembed.count(["gpt2"]), r"MODEL is \['gpt2'\]"),
     (

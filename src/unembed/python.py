@@ -29,17 +29,20 @@ def load(
     tokenizer: str | Path | None = None,
     like: str | None = None,
     dtype: Any = None,
+    ignore_tensors: Sequence[str] = (),
 ) -> "Transformer":
     """Opens any MODEL: a run or a checkpoint in it, a Hugging Face folder, a .gguf, .safetensors, .pt or .bin, or a preset.
 
     `step` chooses a run's checkpoint; `tokenizer` names a tokenizer's file; `like` the preset whose shape a microGPT .bin
     has. `dtype` None widens half-precision files to float32, which is exact; "file" keeps the file's types; float32,
-    float16, bfloat16 and float64 may be given as words or as torch's types. What was decided stands in `.load_report`.
+    float16, bfloat16 and float64 may be given as words or as torch's types. `ignore_tensors` names tensors of another
+    program's file that no rule knows and the model does without (`*` for any part of a name). What was decided stands in
+    `.load_report`.
     Raises: CheckpointError, UsageError, UnsafeError.
     """
     from unembed.checkpoints import load as loading
 
-    return loading.load(model, step=step, tokenizer=tokenizer, like=like, dtype=dtype)
+    return loading.load(model, step=step, tokenizer=tokenizer, like=like, dtype=dtype, ignore_tensors=ignore_tensors)
 
 
 def convert(
@@ -50,9 +53,11 @@ def convert(
     dtype: Any = "file",
     tokenizer: str | Path | None = None,
     like: str | None = None,
+    ignore_tensors: Sequence[str] = (),
 ) -> "Converted":
     """Writes a MODEL in another format, bit for bit: "hf" (a folder for transformers), "gguf" (llama.cpp), "native" (a run).
 
+    `tokenizer`, `like` and `ignore_tensors` are as for `load`.
     Raises: UsageError for another format, or where something is at the destination; SpecError where the format cannot say
     what the model is.
     """
@@ -60,7 +65,9 @@ def convert(
 
     if not isinstance(to, str) or to not in converting.FORMATS:
         raise UsageError(f"convert: to is {to!r}; it must be one of {', '.join(converting.FORMATS)}")
-    return converting.convert(source, destination, to=to, dtype=dtype, tokenizer=tokenizer, like=like)
+    return converting.convert(
+        source, destination, to=to, dtype=dtype, tokenizer=tokenizer, like=like, ignore_tensors=ignore_tensors
+    )
 
 
 def resize_vocabulary(model: "Transformer", vocab_size: int, *, seed: int = 0) -> "Transformer":
@@ -80,6 +87,7 @@ def verify_model(
     claims: Sequence[str] | None = None,
     tokenizer: str | Path | None = None,
     like: str | None = None,
+    ignore_tensors: Sequence[str] = (),
 ) -> "list[Claim]":
     """Tries on a MODEL what is claimed of every model: each claim with its status, worst difference, tolerance and detail.
 
@@ -88,7 +96,8 @@ def verify_model(
     from unembed.verify import subject_of, verify
 
     chosen = names_of("verify_model", "claims", claims)
-    return verify(subject_of(model, tokenizer=tokenizer, like=like), chosen)
+    subject = subject_of(model, tokenizer=tokenizer, like=like, ignore_tensors=ignore_tensors)
+    return verify(subject, chosen)
 
 
 def train(

@@ -108,6 +108,18 @@ def test_every_claim_holds_of_an_exported_folder(folder):
     assert found == {name: "skipped" if name in skipped else "proved" for name in CLAIMS}
 
 
+def test_every_claim_holds_of_a_file_whose_names_have_a_wrappers_words(folder):
+    place = folder.source.where
+    tensors = {f"_orig_mod.{name}": tensor.clone() for name, tensor in folder.source.tensors.items()}
+    tensors["_orig_mod.transformer.h.0.attn.bias"] = torch.ones(1, 1, 12, 12)  # older files hold their mask
+    with open(f"{place}/model.safetensors", "wb") as file:
+        file.writelines(encode_tensors(tensors, label="m"))
+    claims = {one.name: one for one in verify(subject_of(place))}
+    assert {one.status for one in claims.values()} == {"proved", "skipped"}, claims
+    assert "and 144 excused" in claims[counts.NAME].detail
+    assert claims[export.NAME].status == claims[parity.NAME].status == "proved"
+
+
 def test_looking_leaves_the_model_as_it_was():
     examined, fresh = subject(), subject()
     verify(examined)

@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,6 +54,7 @@ def convert(
     dtype: Dtype | str = "file",
     tokenizer: str | Path | None = None,
     like: str | None = None,
+    ignore_tensors: Sequence[str] = (),
 ) -> Converted:
     """Opens a MODEL and writes it at `destination`, which must not exist yet.
 
@@ -61,7 +62,7 @@ def convert(
     is; ResourceError when the disk is full. Nothing is left at the destination then.
     """
     place, kind = free_place(destination), named_dtype(dtype)
-    found = find(source, like=like)
+    found = find(source, like=like, ignore_tensors=ignore_tensors)
     model = open_found(found, tokenizer=tokenizer, dtype="file")
     refuse_shared_otherwise(model, to, str(source))
     if kind != "file":

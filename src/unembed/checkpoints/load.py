@@ -7,6 +7,7 @@ files of other programs, or ../training/loop.py for how a run's come to be.
 
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from unembed.checkpoints.foreign.single_files import MICROGPT, open_bin, open_to
 from unembed.checkpoints.foreign.translate import Dtype, Source, as_dtype, named_dtype, translate
 from unembed.checkpoints.formats.gguf.read import is_gguf
 from unembed.checkpoints.formats.pickles import refuse_pickle, why_unsafe
+from unembed.checkpoints.rules.ignoring import checked
 from unembed.checkpoints.run.description import RUN_FILE
 from unembed.checkpoints.run.folder import RunFolder
 from unembed.checkpoints.run.intact import open_checkpoint
@@ -68,22 +70,40 @@ def load(
     tokenizer: str | Path | None = None,
     like: str | None = None,
     dtype: Dtype | str = None,
+    ignore_tensors: Sequence[str] = (),
 ) -> Transformer:
     """Opens a MODEL: a run folder (its newest complete checkpoint, or that of `step`), a checkpoint folder, a folder or file
     of another program, or a preset.
 
     `.tokenizer` is the one that made the run's ids, the one found in or beside another program's file, or that of the file
     `tokenizer`; a preset has none, and random weights (seed 0). `like` names the preset whose shape a microGPT .bin has.
-    `dtype` is as foreign/translate.py says; `.load_report` tells what was decided about another program's file.
+    `dtype` is as foreign/translate.py says; `ignore_tensors` names tensors of another program's file that the model does without,
+    `*` standing for any part of a name; `.load_report` tells what was decided about such a file.
     Warns: DamageWarning where the newest checkpoint is damaged and an older one is taken.
     Raises: CheckpointError when nothing of that name is a model, or its weights and its spec do not agree; UsageError for
     a step of what has none.
     """
-    return open_found(find(model, step, like=like), tokenizer=tokenizer, dtype=dtype)
+    found = find(model, step, like=like, ignore_tensors=ignore_tensors)
+    return open_found(found, tokenizer=tokenizer, dtype=dtype)
 
 
-def find(model: str | Path, step: int | None = None, *, like: str | None = None) -> Found:
+def find(
+    model: str | Path, step: int | None = None, *, like: str | None = None, ignore_tensors: Sequence[str] = ()
+) -> Found:
     """Looks what a MODEL is, without building it. Raises: as `load`."""
+    ignored = checked(ignore_tensors)
+    found = _find(model, step, like)
+    if not ignored:
+        return found
+    if found.source is None:
+        raise UsageError(
+            f"{shown(model)}: is our own, so none of its tensors is surplus; tensors are ignored (--ignore-tensor) in other "
+            "programs' files. Leave it out"
+        )
+    return found._replace(source=found.source._replace(ignored=ignored))
+
+
+def _find(model: str | Path, step: int | None, like: str | None) -> Found:
     if not isinstance(model, str | Path) or not str(model).strip():
         raise UsageError(f"MODEL is {model!r}; give a run folder, a checkpoint folder in it, or a preset's name")
     if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):

@@ -2,7 +2,7 @@
 
 import click
 
-from unembed.cli.models import model_options
+from unembed.cli.models import ignored_tensors, model_options
 from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, quiet_option, say, write_result
 
@@ -42,7 +42,9 @@ def command(
     from unembed.results import Result
 
     kind: Dtype = "file" if dtype == "file" else getattr(torch, dtype)
-    done = convert(source, dest, to=target, dtype=kind, tokenizer=tokenizer, like=like)
+    done = convert(
+        source, dest, to=target, dtype=kind, tokenizer=tokenizer, like=like, ignore_tensors=ignored_tensors()
+    )
     for note in done.notes:
         say(note, quiet=quiet)
     values = {"written": str(done.written), "tensors": done.tensors, "parameters": done.parameters, "tied": done.tied}

@@ -2,6 +2,7 @@
 
 import click
 
+from unembed.cli.models import ignore_option, ignored_tensors
 from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, html_option, quiet_option, say, write_page, write_result
 from unembed.errors import InputError, UsageError
@@ -14,6 +15,7 @@ from unembed.errors import InputError, UsageError
 @click.option("--keep", type=click.Choice(["embed", "head"]), help="Which table stays where the two differ.")
 @click.option("--likeness", is_flag=True, help="Also measure how alike the two tables are; the model is opened for it.")
 @click.option("--like", metavar="PRESET", help="The preset whose shape a microGPT .bin has; it holds none.")
+@ignore_option
 @html_option
 @format_option
 @quiet_option
@@ -48,7 +50,7 @@ def command(
         raise UsageError("--out and --keep belong to --repair; say --repair tie or --repair untie")
     if repair is not None and out is None:
         raise UsageError(f"--repair {repair} writes a model; give the place with --out DIR")
-    found = find(model, like=like)
+    found = find(model, like=like, ignore_tensors=ignored_tensors())
     more = {}
     if repair is not None and out is not None:
         from unembed.tying.repair import repair as write

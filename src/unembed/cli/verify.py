@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from unembed.cli.models import model_options
+from unembed.cli.models import ignored_tensors, model_options
 from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, html_option, quiet_option, say, write_page, write_result
 from unembed.errors import InputError
@@ -40,7 +40,8 @@ def command(
         if output_format == "table" and sys.stderr.isatty() and not sys.stdout.isatty():
             say(f"{claim.status:<8} {claim.name}", quiet=quiet)
 
-    claims = verify(subject_of(model, tokenizer=tokenizer, like=like), names or None, tell)
+    subject = subject_of(model, tokenizer=tokenizer, like=like, ignore_tensors=ignored_tensors())
+    claims = verify(subject, names or None, tell)
     columns = {field: [getattr(claim, field) for claim in claims] for field in Claim._fields}
     whole = Result(name="verify", tables={"claims": Table(columns=columns)})
     write_page(whole)

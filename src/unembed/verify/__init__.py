@@ -40,9 +40,15 @@ CLAIMS: dict[str, ClaimFunction] = {
 }
 
 
-def subject_of(model: str | Path, *, tokenizer: str | Path | None = None, like: str | None = None) -> Subject:
+def subject_of(
+    model: str | Path,
+    *,
+    tokenizer: str | Path | None = None,
+    like: str | None = None,
+    ignore_tensors: Sequence[str] = (),
+) -> Subject:
     """Opens a MODEL for examination. Raises: as `load`."""
-    found = find(model, like=like)
+    found = find(model, like=like, ignore_tensors=ignore_tensors)
     return Subject(
         name=str(model),
         model=open_found(found, tokenizer=tokenizer),

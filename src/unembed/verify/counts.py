@@ -1,5 +1,6 @@
 """Claim: the parameters counted from the description are those in memory, and those in the file."""
 
+from unembed.checkpoints.foreign.translate import account
 from unembed.model import counts
 from unembed.verify.claim import Claim, Subject, failed, judged
 
@@ -32,7 +33,6 @@ def _in_file(subject: Subject) -> tuple[int, int] | None:
     report = subject.model.load_report
     if subject.source is None or report is None:
         return None
-    sizes = {name: tensor.numel() for name, tensor in subject.source.tensors.items()}
+    sizes = {name: tensor.numel() for name, tensor in account(subject.source).tensors.items()}
     names = {excused.name for excused in report.excused}
-    prefix = subject.source.family.prefix
-    return sum(sizes.values()), sum(size for name, size in sizes.items() if name in names or prefix + name in names)
+    return sum(sizes.values()), sum(size for name, size in sizes.items() if name in names)

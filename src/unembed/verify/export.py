@@ -7,11 +7,10 @@ import torch
 
 from unembed.checkpoints.foreign import huggingface
 from unembed.checkpoints.foreign.export import exportable, write_huggingface
-from unembed.checkpoints.foreign.translate import translate
+from unembed.checkpoints.foreign.translate import account, translate
 from unembed.checkpoints.formats.safetensors import read_tensors
 from unembed.checkpoints.formats.safetensors_write import encode_tensors
 from unembed.checkpoints.load import open_source
-from unembed.checkpoints.rules.names import with_one_spelling
 from unembed.checkpoints.rules.tensors import to_theirs
 from unembed.errors import SpecError
 from unembed.verify.claim import Claim, Subject, failed, judged
@@ -49,7 +48,7 @@ def _changed_from_source(subject: Subject) -> list[str]:
     written = to_theirs(family.rules(spec), dict(subject.model.named_parameters()))
     # mapped afresh: the model's parameters are the memory of the first reading, and would agree with themselves
     again = open_source(Path(subject.source.where)) or subject.source
-    stored = with_one_spelling(again.tensors, family.prefix, family.renamed, written, where=subject.name)
+    stored = account(again).tensors
     return [name for name in written if not _equal(written[name].to(stored[name].dtype), stored[name])]
 
 

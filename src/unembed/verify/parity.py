@@ -17,6 +17,8 @@ from torch import Tensor
 
 from unembed.checkpoints.families.base import Family
 from unembed.checkpoints.foreign.export import exportable, write_huggingface
+from unembed.checkpoints.foreign.translate import Source
+from unembed.checkpoints.formats.safetensors import clean_names
 from unembed.errors import SpecError
 from unembed.model import counts
 from unembed.model.spec import Learned
@@ -39,7 +41,7 @@ def claim(subject: Subject) -> Claim:
     except SpecError as error:
         return skipped(NAME, str(error).splitlines()[0].removeprefix("export: ")[:200])
     model, layers = _first_layers(model)
-    folder = subject.source.where if subject.source is not None and subject.source.format == "huggingface" else None
+    folder = None if subject.source is None else _folder(subject.source)
     with tempfile.TemporaryDirectory() as name:
         if folder is None or layers is not None:
             write_huggingface(model, Path(name), family=family)
@@ -62,6 +64,14 @@ def claim(subject: Subject) -> Claim:
     return judged(
         NAME, worst_of(ours, theirs), tolerance_for(ours.float() if ours.dtype == torch.float64 else ours), detail
     )
+
+
+def _folder(source: Source) -> str | None:
+    """Where transformers can read the file itself: a folder of its own, without a wrapper's words in the names."""
+    is_plain = source.format == "huggingface" and list(clean_names({name: name for name in source.tensors})) == list(
+        source.tensors
+    )
+    return source.where if is_plain else None
 
 
 def _without_padding(ids: Int[Tensor, "batch pos"], position: object) -> Int[Tensor, "batch pos"]:

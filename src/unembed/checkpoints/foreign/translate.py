@@ -6,7 +6,7 @@ back.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from unembed.checkpoints.families.base import Family, read_spec
 from unembed.checkpoints.foreign.tie import TieDecision, decide_tie
 from unembed.checkpoints.formats.safetensors import clean_names
 from unembed.checkpoints.rules.accounting import ConfigReader, Excused
+from unembed.checkpoints.rules.ignoring import ignored_names
 from unembed.checkpoints.rules.names import with_one_spelling
 from unembed.checkpoints.rules.tensors import to_ours
 from unembed.errors import CheckpointError, SpecError, UsageError
@@ -38,7 +39,8 @@ class Source(NamedTuple):
     """What a reader of some format found: the family, the config as plain values, the tensors by the file's names.
 
     `format` names the format in reports, `where` the file in messages. A tensor may be made when it is asked for, each time
-    anew; `types` are those of the file, where the tensors have others.
+    anew; `types` are those of the file, where the tensors have others. `ignored` names surplus tensors to be left out, as
+    rules/ignoring.py says.
     """
 
     family: Family
@@ -49,6 +51,7 @@ class Source(NamedTuple):
     types: Mapping[str, str] | None = None
     tokenizer: Tokenizer | None = None
     notes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 class Named(Mapping[str, Tensor]):
@@ -65,6 +68,11 @@ class Named(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._name_of)
+
+    @property
+    def file_names(self) -> Mapping[str, str]:
+        """What the source itself calls each of them."""
+        return self._name_of
 
     def without(self, name: str) -> "Named":
         """All but one of them."""
@@ -143,24 +151,27 @@ def describe(source: Source) -> Described:
     return Described(check(with_tying(untied, tie.tied)), tie, tensors, excused)
 
 
-def translate(source: Source, *, dtype: Dtype = None, ignore: Sequence[str] = ()) -> Transformer:
-    """The model of a source, with `load_report` set. `ignore` names surplus tensors to be left out; none is otherwise.
+def translate(source: Source, *, dtype: Dtype = None) -> Transformer:
+    """The model of a source, with `load_report` set.
 
     dtype None widens half-precision files to float32, which is exact, since products in half precision are not; "file"
     keeps the file's types. Raises: CheckpointError, SpecError.
     """
-    return assemble(source, describe(source), dtype=dtype, ignore=ignore)
+    return assemble(source, describe(source), dtype=dtype)
 
 
-def assemble(source: Source, described: Described, *, dtype: Dtype = None, ignore: Sequence[str] = ()) -> Transformer:
+def assemble(source: Source, described: Described, *, dtype: Dtype = None) -> Transformer:
     """The model of a source once it is decided whether it is tied, as `translate` says."""
     family, (spec, tie, tensors, excused) = source.family, described
+    rules = list(family.rules(spec))
+    needed = {rule.theirs: rule.ours for rule in rules}
+    ignored = ignored_names(source.ignored, tensors.file_names, needed, where=f"{source.where}: {family.name}")
     if tie.repeats:
         tensors = tensors.without(family.head)
         excused = [*excused, Excused(family.head, f"repeats {family.embed}, to the last bit")]
     shapes = {tensor.name: tensor.shape for tensor in counts.tensors(spec)}
     weights, unused = to_ours(
-        family.rules(spec),
+        rules,
         shapes,
         tensors,
         family=family.name,
@@ -168,7 +179,7 @@ def assemble(source: Source, described: Described, *, dtype: Dtype = None, ignor
         file=family.file,
         ignored=family.ignored,
         duplicates=family.duplicates,
-        passed_over=ignore,
+        passed_over=ignored,
     )
     if dtype is None and any(tensor.dtype == torch.float64 for tensor in weights.values()):
         dtype = torch.float64  # of types mixed in one file all are widened to the widest, which is exact

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from unembed.checkpoints.formats.safetensors import short
 from unembed.checkpoints.rules.accounting import Excused, listed
+from unembed.checkpoints.rules.ignoring import REASON
 from unembed.errors import CheckpointError
 
 Shape = tuple[int, ...]
@@ -179,17 +180,17 @@ def to_ours(
 ) -> tuple[dict[str, Tensor], list[Excused]]:
     """Translates a file's tensors into ours, using each once. `shapes` are those that the spec implies.
 
-    `file` is that of the family where it has another name; `passed_over` names surplus tensors that the caller wants left
-    out. Gives ours by name, and what was excused.
-    Raises: CheckpointError listing what is missing, left over or of another shape, or a name of `passed_over` that is no
-    surplus tensor.
+    `file` is that of the family where it has another name; `passed_over` names tensors that the user wants left out. Gives
+    ours by name, and what was excused.
+    Raises: CheckpointError listing what is missing, left over or of another shape.
     """
     used = list(rules)
     left = dict.fromkeys(stored)
     for rule in used:
         left.pop(rule.theirs, None)
+    requested = _pass_over(left, passed_over)
     repeated = _check_duplicates(duplicates, stored, left, family, where)
-    excused = [*repeated, *_excuse(left, ignored), *_pass_over(left, passed_over, stored, f"{where}: {family}")]
+    excused = [*repeated, *_excuse(left, ignored), *requested]
     missing = [rule.theirs for rule in used if rule.theirs not in stored]
     file = file or f"{family}.py"
     if missing or left:
@@ -249,13 +250,11 @@ def _excuse(left: dict[str, None], ignored: Sequence[Ignored]) -> list[Excused]:
     return excused
 
 
-def _pass_over(left: dict[str, None], names: Sequence[str], stored: Mapping[str, Tensor], where: str) -> list[Excused]:
-    for name in names:
-        if name not in left:
-            why = "the model needs it or passes over it already" if name in stored else "the file holds no such tensor"
-            raise CheckpointError(f"{where}: tensor {short(name)} was to be ignored, but {why}. Leave that name out.")
+def _pass_over(left: dict[str, None], names: Sequence[str]) -> list[Excused]:
+    surplus = [name for name in names if name in left]
+    for name in surplus:
         del left[name]
-    return [Excused(name, "ignored because the caller said so") for name in names]
+    return [Excused(name, REASON) for name in surplus]
 
 
 def _unaccounted(missing: list[str], left: list[str], stored: Mapping[str, Tensor], file: str) -> str:
@@ -268,9 +267,9 @@ def _unaccounted(missing: list[str], left: list[str], stored: Mapping[str, Tenso
     if left:
         names = [f"{short(name)} {str(stored[name].dtype)[6:]}{list(stored[name].shape)}" for name in left]
         problems.append(
-            f"{len(left)} source {'tensor has' if len(left) == 1 else 'tensors have'} no rule: {listed(names)}. Map "
-            f"{'it' if len(left) == 1 else 'them'} in families/{file}, list under IGNORED with a reason, or have "
-            f"{'it' if len(left) == 1 else 'them'} ignored by name."
+            f"{len(left)} source {'tensor has' if len(left) == 1 else 'tensors have'} no rule: {listed(names)}. If the "
+            f"model does without, leave {'it' if len(left) == 1 else 'them'} out: --ignore-tensor NAME, with * for any part "
+            f"of a name (ignore_tensors=[...] in Python). Else map {'it' if len(left) == 1 else 'them'} in families/{file}."
         )
     return "\n".join(problems)
 
