@@ -77,8 +77,8 @@ def load(
 
     `.tokenizer` is the one that made the run's ids, the one found in or beside another program's file, or that of the file
     `tokenizer`; a preset has none, and random weights (seed 0). `like` names the preset whose shape a microGPT .bin has.
-    `dtype` is as foreign/translate.py says; `ignore_tensors` names tensors of another program's file that the model does without,
-    `*` standing for any part of a name; `.load_report` tells what was decided about such a file.
+    `dtype` is as foreign/translate.py says; `ignore_tensors` names tensors of another program's file that the model does
+    without, `*` standing for any part of a name; `.load_report` tells what was decided about such a file.
     Warns: DamageWarning where the newest checkpoint is damaged and an older one is taken.
     Raises: CheckpointError when nothing of that name is a model, or its weights and its spec do not agree; UsageError for
     a step of what has none.
