@@ -11,6 +11,10 @@
     unembed.attention(model, "to be", layer=1)    # who looks at whom, and what kind of head each head is
     unembed.patch(model, "to be", "to do")        # what must be known where for the answer to come back
     unembed.stream(model, "to be")                # what each block adds
+    unembed.calibration(model, "runs/tour")       # how far each layer may be believed, on the run's held-out text
+    unembed.tune_lens(model, "runs/tour", out="lens.safetensors")   # a fairer lens; unembed.lens(..., tuned=) reads by it
+    unembed.truth(model, "runs/tour")             # from which layer on the grammar's decisions can be read
+    unembed.gradient_flow(model, "runs/tour")     # how much of the gradient reaches each depth
     unembed.count("gpt2").parameters
     unembed.convert("runs/mine", "exported")      # a folder that transformers opens
     unembed.verify_model("exported")              # what is claimed of every model, tried on this one
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
         verify_model,
         write_report,
     )
+    from unembed.python_held_out import calibration, gradient_flow, truth, tune_lens
     from unembed.python_lenses import attention, attribute, patch, stream
     from unembed.python_texts import candidates, generate, generate_many, with_weights
 
@@ -44,24 +49,31 @@ if TYPE_CHECKING:
 __all__ = [
     "attention",
     "attribute",
+    "calibration",
     "candidates",
     "convert",
     "count",
     "generate",
     "generate_many",
+    "gradient_flow",
     "lens",
     "load",
     "patch",
     "resize_vocabulary",
     "stream",
     "train",
+    "truth",
+    "tune_lens",
     "verify_model",
     "with_weights",
     "write_report",
 ]
-# Those of __all__ that stand in python_lenses.py and in python_texts.py; the others stand in python.py.
-INSIDE = ("attention", "attribute", "patch", "stream")
-TEXTS = ("candidates", "generate", "generate_many", "with_weights")
+# Where those of __all__ stand that do not stand in python.py.
+ELSEWHERE = {
+    "python_held_out": ("calibration", "gradient_flow", "truth", "tune_lens"),
+    "python_lenses": ("attention", "attribute", "patch", "stream"),
+    "python_texts": ("candidates", "generate", "generate_many", "with_weights"),
+}
 # Folders that hold names for users; importing them loads nothing.
 FOLDERS = ("tying",)
 
@@ -70,7 +82,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("unembed")
     if name in __all__:
-        module = "python_lenses" if name in INSIDE else "python_texts" if name in TEXTS else "python"
+        module = next((module for module, names in ELSEWHERE.items() if name in names), "python")
         return getattr(importlib.import_module(f"unembed.{module}"), name)
     if name in FOLDERS:
         return importlib.import_module(f"unembed.{name}")

@@ -55,6 +55,14 @@ def refuse_no_flag(what: str, name: str, value: object) -> None:
         raise UsageError(f"{what}: {name} is {repr(value)[:60]}, expected True or False")
 
 
+def refuse_below(what: str, name: str, value: object, *, least: int) -> None:
+    """A whole number that must be given, and be at least so large."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise UsageError(f"{what}: {name} is {repr(value)[:60]}, expected a whole number")
+    if int(value) < least:
+        raise UsageError(f"{what}: {name} is {value}; it must be at least {least}")
+
+
 _TEXT, _WHOLE, _NUMBER = (str, "a text"), (Integral, "a whole number"), (Real, "a number")
 _KINDS: dict[str, tuple[type, str]] = {
     "by": _TEXT,
@@ -62,16 +70,22 @@ _KINDS: dict[str, tuple[type, str]] = {
     "prompt": _TEXT,
     "text": _TEXT,
     "tap": _TEXT,
+    "column": _TEXT,
     "position": _WHOLE,
     "layer": _WHOLE,
     "head": _WHOLE,
     "tokens": _WHOLE,
+    "start_tokens": _WHOLE,
+    "steps": _WHOLE,
+    "rows": _WHOLE,
+    "window": _WHOLE,
     "top": _WHOLE,
     "top_k": _WHOLE,
     "seed": _WHOLE,
     "accumulate": _WHOLE,
     "dropout": _NUMBER,
     "clip_norm": _NUMBER,
+    "learning_rate": _NUMBER,
     "temperature": _NUMBER,
     "top_p": _NUMBER,
     "min_p": _NUMBER,

@@ -45,9 +45,8 @@ def command(
         unembed calibration model.gguf book.txt --tuned lens.safetensors --format json
     """
     from unembed.errors import UsageError
-    from unembed.lenses.calibration import calibration
     from unembed.lenses.tuned_file import load_lens
-    from unembed.lenses.tuned_lens import held_out
+    from unembed.views.held_out import calibration_on
     from unembed.views.over_training import every_checkpoint
     from unembed.views.over_training import over_training as through
     from unembed.views.texts import splits_of
@@ -60,11 +59,10 @@ def command(
     translators = None if tuned is None else load_lens(tuned, opened)
     view = every_checkpoint(model) if over_training else None
     _, val = splits_of(model, opened, data, column=column)
-    batches = list(held_out(val, min(128, opened.spec.context_length), tokens))
     if view is not None:
-        found = through(view, lambda one: calibration(one, batches), table="layers", color="loss_nats")
+        found = through(view, lambda one: calibration_on(val, one, tokens), table="layers", color="loss_nats")
         write_result(found, output_format)
         return
-    found = calibration(opened, batches, tuned=translators)
+    found = calibration_on(val, opened, tokens, tuned=translators)
     # the bins and the curves of the picture are for programs: a row a layer says how far to believe it
     show(found, output_format, quiet=quiet, tables={"layers": found.tables["layers"]})

@@ -8,8 +8,6 @@ from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, html_option, quiet_option, say, write_result
 from unembed.errors import UsageError
 
-N_TOKENS = 2048
-
 
 @click.command(name="flow", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model", required=False, shell_complete=complete_model)
@@ -69,21 +67,16 @@ def command(
         raise UsageError("MODEL is missing; name a model, or give --compare for three that are trained here")
     if layers is not None or steps is not None:
         raise UsageError("--layers and --steps belong to --compare; a MODEL has the layers that it has")
-    import torch
-
-    from unembed.lenses.gradient_flow import gradient_flow
+    from unembed.views.held_out import flow_on
     from unembed.views.over_training import every_checkpoint
     from unembed.views.over_training import over_training as through
     from unembed.views.texts import splits_of
 
     opened = open_model(model, tokenizer, like, quiet=quiet)
     _, val = splits_of(model, opened, data)
-    length = min(opened.spec.context_length, N_TOKENS)
-    inputs, targets = next(val.windows(length, max(1, N_TOKENS // length)))
-    ids, wanted = torch.from_numpy(inputs), torch.from_numpy(targets)
     if over_training:
         view = every_checkpoint(model)
-        found = through(view, lambda one: gradient_flow(one, ids, wanted), table="flow", color="stream_grad_log10")
+        found = through(view, lambda one: flow_on(val, one), table="flow", color="stream_grad_log10")
     else:
-        found = gradient_flow(opened, ids, wanted)
+        found = flow_on(val, opened)
     write_result(found, output_format)

@@ -26,19 +26,13 @@ def command(run: str, tuned: str | None, over_training: bool, output_format: str
         unembed truth runs/tour
         unembed truth runs/tour --over-training --format json
     """
-    from unembed.errors import InputError
     from unembed.lenses.tuned_file import load_lens
     from unembed.views import truth as views
     from unembed.views.over_training import over_training as through
-    from unembed.views.run import RunView
 
     if over_training:
         refuse_tuned(tuned)
-    view = RunView.open(run)
-    if not view.learns_grammar or not view.has_data:
-        raise InputError(
-            f"{run}: was not trained on a grammar of ours, so nobody knows its truth; `unembed tour` makes such a run"
-        )
+    view = views.open_grammar_run(run)
     if over_training:
         found = through(
             view, lambda model: views.truth_of(view, model), table="known_from", y="feature", color="known_layer"
