@@ -47,7 +47,9 @@ def test_names_are_those_of_the_contract_and_others_are_refused():
     assert {"load", "train", "generate", "generate_many", "candidates", "lens", "count"} <= set(dir(unembed))
     assert all(callable(getattr(unembed, name)) for name in unembed.__all__)
     assert unembed.__version__.count(".") == 2
-    with pytest.raises(AttributeError, match="has no attribute 'lense'; it has attention, attribute, calibration, candidates"):
+    with pytest.raises(
+        AttributeError, match="has no attribute 'lense'; it has attention, attribute, calibration, candidates"
+    ):
         _ = unembed.lense
 
 

@@ -102,7 +102,7 @@ def test_truth_is_the_command(grammatical, model):
     assert found.to_dict() == run("truth", grammatical, "--format", "json").json
     early = unembed.truth(unembed.load(grammatical, step=0), grammatical)
     assert early.to_dict() != found.to_dict()
-    with pytest.raises(UsageError, match="truth: the ids of .* were made by another tokenizer than this model's"):
+    with pytest.raises(UsageError, match=r"truth: the ids of .* were made by another tokenizer than this model's"):
         unembed.truth(model, grammatical)
 
 

@@ -31,9 +31,9 @@ def calibration(
     """How often each layer's best guess is right on held-out text, and how sure it was: `unembed calibration`.
 
     Table `layers`, a row a lens and layer: `kl_to_final_nats`, `loss_nats`, and the shares, from 0 to 1, `right_share`,
-    `confidence_share`, `calibration_error` and `agreement_share`; table `reliability`, a row a bin of confidence. At
-    least `tokens` held-out tokens are read, in whole windows. `tuned` names a lens of `tune_lens`, measured beside the logit lens; `column` the one
-    that holds the text of a table. Source: Guo et al. 2017, arXiv:1706.04599, section 2, for the error.
+    `confidence_share`, `calibration_error` and `agreement_share`; table `reliability`, a row a bin of confidence. At least
+    `tokens` held-out tokens are read, in whole windows. `tuned` names a lens of `tune_lens`, measured beside the logit lens;
+    `column` the one that holds the text of a table. Source: Guo et al. 2017, arXiv:1706.04599, section 2, for the error.
     Raises: UsageError for a model that sees both ways, and for a run of other tokens; CheckpointError for another model's
     lens; InputError without a tokenizer; CorpusError as reading does.
     """

@@ -7,6 +7,7 @@ import torch
 
 from oracles.specs import base, changed
 from small import run_config, small_model, trainer_of
+from unembed.checkpoints.convert import convert
 from unembed.checkpoints.families import FAMILIES, gpt2
 from unembed.checkpoints.foreign import huggingface
 from unembed.checkpoints.foreign.export import write_huggingface
@@ -416,3 +417,18 @@ def test_worst_of_takes_no_nan_for_agreement():
 def test_families_are_listed_once():
     names = [family.name for family in FAMILIES]
     assert len(set(names)) == len(names)
+
+
+def test_a_folder_that_convert_wrote_is_told_from_a_run(tmp_path):
+    convert("mini-gpt", tmp_path / "native", to="native")
+    found = subject_of(tmp_path / "native")
+    kept, resumed = checkpoints.claim(found), resume.claim(found)
+    assert (kept.status, resumed.status) == ("proved", "skipped")
+    assert (
+        kept.detail
+        == "no training's: the weights that convert wrote here, each file against the SHA-256 in its manifest"
+    )
+    assert resumed.detail == "convert wrote this folder: weights without a training, so there is nothing to resume"
+    weights = next((tmp_path / "native" / "checkpoints").glob("*/model.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    assert checkpoints.claim(found).status == "failed"

@@ -3,7 +3,9 @@
 The other claims are tried on one checkpoint; where the newest is damaged they are about an older one, which this claim says.
 """
 
+from unembed.checkpoints.load import CONVERTED_KEY
 from unembed.verify.claim import Claim, Subject, failed, judged, skipped
+from unembed.visible import counted
 
 NAME = "checkpoints"
 
@@ -16,5 +18,8 @@ def claim(subject: Subject) -> Claim:
     if damaged := run.damaged():
         used = "" if subject.checkpoint is None else f"; the claims are about {subject.checkpoint.path.name}"
         return failed(NAME, f"{'; '.join(damaged)}{used}")
-    n_kept = len(run.checkpoints())
-    return judged(NAME, 0.0, 0.0, f"{n_kept} checkpoints kept, each file against the SHA-256 in its manifest")
+    if CONVERTED_KEY in run.description:
+        kept = "no training's: the weights that convert wrote here"
+    else:
+        kept = f"{counted(len(run.checkpoints()), 'checkpoint')} kept"
+    return judged(NAME, 0.0, 0.0, f"{kept}, each file against the SHA-256 in its manifest")

@@ -5,7 +5,7 @@ import itertools
 import msgspec
 import torch
 
-from unembed.checkpoints.load import CONFIG_KEY, THREADS_KEY
+from unembed.checkpoints.load import CONFIG_KEY, CONVERTED_KEY, THREADS_KEY
 from unembed.checkpoints.run.folder import RunFolder
 from unembed.checkpoints.run.native import Checkpoint
 from unembed.checkpoints.run.state import model_tensors, optimizer_tensors
@@ -27,6 +27,8 @@ MOST_STEPS = 500
 def claim(subject: Subject) -> Claim:
     """Trains from one stored checkpoint to the next stored one, in memory, and compares weights and moments."""
     run = subject.run
+    if run is not None and CONVERTED_KEY in run.description:
+        return skipped(NAME, "convert wrote this folder: weights without a training, so there is nothing to resume")
     if run is None or CONFIG_KEY not in run.description or "training" not in run.description[CONFIG_KEY]:
         return skipped(NAME, "this model is no run, so there is nothing to resume")
     pair = _nearest(run.checkpoints())
