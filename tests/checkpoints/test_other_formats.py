@@ -62,6 +62,13 @@ def test_gguf_gives_the_same_model_to_the_last_bit(tmp_path, plain, tied):
     assert n_tensors == len(read_gguf(tmp_path / "m.gguf").tensors)
     assert "no tokenizer is known" in notes[0]
     back = load(tmp_path / "m.gguf")
+    whole = read_gguf(tmp_path / "m.gguf")
+    tensors = {name: whole.tensor(name) for name in whole.tensors} | {"blk.0.scale": torch.ones(8)}
+    write_gguf(tmp_path / "more.gguf", whole.metadata, tensors)
+    with pytest.raises(CheckpointError, match=r"no rule: 'blk.0.scale' .* --ignore-tensor NAME"):
+        load(tmp_path / "more.gguf")
+    more = load(tmp_path / "more.gguf", ignore_tensors=["blk.0.scale"])
+    assert all(torch.equal(a, b) for a, b in zip(back.parameters(), more.parameters(), strict=True))
     assert back.spec == model.spec
     assert back.tokenizer is None
     for (name, one), (_, other) in zip(model.named_parameters(), back.named_parameters(), strict=True):
@@ -238,6 +245,10 @@ def test_nanogpt_checkpoint_is_gpt2_with_plain_matrices_and_the_exact_gelu(tmp_p
     torch.testing.assert_close(back(IDS), model(IDS), rtol=0, atol=1e-6)
     assert back.load_report.tied
     assert "holds the table twice, equal" in back.load_report.tie_reason
+    more = state | {"_orig_mod.seen": torch.ones(3)}  # named as the file spells it, or without the wrapper's word
+    torch.save({"model": more, "model_args": args}, file)
+    for name in ("_orig_mod.seen", "seen", "_orig_mod.s*"):
+        assert ("seen", "ignored by request") in load(file, ignore_tensors=[name]).load_report.excused
     torch.save({"model": state, "model_args": args | {"n_experts": 4}}, file)
     with pytest.raises(CheckpointError, match="n_experts = 4"):
         load(file)

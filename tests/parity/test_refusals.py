@@ -126,6 +126,20 @@ def test_a11_both_spellings_of_the_kind_and_no_unknown_one(key, folder):
         spec_of(folder("llama", rope_scaling=both))
 
 
+def test_of_two_that_should_be_equal_the_copy_can_be_left_out(folder):
+    source = open_folder(folder("roberta"))
+    size = source.tensors["lm_head.bias"].numel()
+    tensors = dict(source.tensors) | {"lm_head.decoder.bias": torch.full((size,), 7.0)}
+    source = source._replace(tensors=tensors)
+    with pytest.raises(CheckpointError, match=r"or take the second: --ignore-tensor 'lm_head.decoder.bias'\."):
+        translate(source)
+    made = translate(source._replace(ignored=("lm_head.decoder.bias",)))
+    assert ("lm_head.decoder.bias", "ignored by request") in made.load_report.excused
+    assert 7.0 not in made.head.bias
+    with pytest.raises(CheckpointError, match=r"'lm_head.bias' was to be ignored, but the model needs it"):
+        translate(source._replace(ignored=("lm_head.bias",)))
+
+
 def test_surplus_tensors_are_ignored_by_name_and_missing_ones_never(folder):
     """A31b: going on in spite of a leftover needs an explicit word for that very tensor."""
     source = open_folder(folder("llama", more={"extra.a": torch.zeros(2), "extra.b": torch.zeros(3)}))
