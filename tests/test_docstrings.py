@@ -1,4 +1,4 @@
-"""Every module and everything public in it says what it is for.
+"""Every module and everything public in it says what it is for; and the file that a module sends its reader to is there.
 
 What is public: a name without a leading underscore, at the top of a module or in a public class. Overloads and property
 setters repeat another function's name and need no second text; what a Protocol asks for is said there, once, and not
@@ -7,6 +7,7 @@ read: test_generated_docs.py.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,6 +54,13 @@ def undocumented(source: str, said_by_protocols: frozenset[str] = frozenset()) -
     return faults
 
 
+def lost_guides(docstring: str, folder: Path) -> list[str]:
+    """Each file that a docstring sends its reader to, from its own folder or from src/unembed, and that is not there."""
+    sends = r"(?:next to read|file to read is|next|before it|after it):?\s+((?:\.\./)*(?:\w+/)*\w+\.py)\b"
+    named = [match[1] for match in re.finditer(sends, docstring, flags=re.IGNORECASE)]
+    return [name for name in named if not ((folder / name).is_file() or (SRC / name).is_file())]
+
+
 @pytest.fixture(scope="module")
 def said_by_protocols() -> frozenset[str]:
     return frozenset().union(*(protocol_members(path.read_text(encoding="utf-8")) for path in FILES))
@@ -61,6 +69,21 @@ def said_by_protocols() -> frozenset[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
 def test_everything_public_is_documented(path, said_by_protocols):
     assert undocumented(path.read_text(encoding="utf-8"), said_by_protocols) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
+def test_the_next_file_to_read_is_there(path):
+    assert lost_guides(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "", path.parent) == []
+
+
+def test_seeded_lost_guides_are_caught():
+    folder = SRC / "checkpoints"
+    assert lost_guides("Text. Next to read: gone.py. Before it:\n../gone.py, which", folder) == [
+        "gone.py",
+        "../gone.py",
+    ]
+    assert lost_guides("The next file to read is run/gone.py.", folder) == ["run/gone.py"]
+    assert lost_guides("Next to read: ../training/loop.py. Before it: files.py, training/loop.py.", folder) == []
 
 
 def test_seeded_omissions_are_caught():

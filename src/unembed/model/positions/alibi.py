@@ -1,7 +1,7 @@
 """ALiBi: each head's score falls in a straight line with distance, at a slope of its own.
 
 Nothing is learned and nothing added to the embedding, so a model can be tried beyond the length it was trained on.
-The next file to read is norms.py.
+The next file to read is ../norms.py.
 """
 
 import math
