@@ -5,6 +5,8 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,7 @@ from small import run_config, tokens, trainer_of
 from unembed.cli import progress
 from unembed.cli.progress import FEWER_THREADS, PEAK_EXPLAINED, STOPPING, Progress, _duration
 from unembed.planning.flops import flops
+from unembed.recipes.outcome import outcome
 from unembed.runtime import measure_flops
 from unembed.training.config import with_settings
 
@@ -65,6 +68,30 @@ def test_the_line_holds_speed_share_of_the_peak_and_time_left(peak, monkeypatch)
         f"step  100/1000 · loss 2.5000 · val 2.5000 nats (step 0) · 1,800 tokens/s · {share:.0%} of peak · 18 s left",
     ]
     assert 0.001 < share < 1
+
+
+def test_the_last_line_tells_the_speed_that_the_summary_tells(peak):
+    """The first record comes after 4 slow seconds: 9,000 tokens in 5 seconds more are 1,800 a second, of all 1,000."""
+    trainer = trainer_of(run_config(steps=1000))
+    with screens() as (_, err):
+        watching = Progress(quiet=False)
+        watching(at(trainer, 1, 0, 4.0), record(1))
+        watching(at(trainer, 1000, 9000, 9.0), record(1000, "val"))
+    assert " · 1,000 tokens/s · " in err.text.splitlines()[-1]
+    assert outcome(trainer, Path("run")).tokens_per_second == 1000.0
+
+
+def test_tokens_a_second_are_those_of_all_processes_and_the_share_is_of_all_their_peaks(peak, monkeypatch):
+    monkeypatch.setattr(progress, "PLAIN_EVERY_SECONDS", 0.0)
+    trainer = trainer_of(run_config(steps=1000))
+    trainer.processes = SimpleNamespace(n=2)
+    with screens() as (_, err):
+        watching = Progress(quiet=False)
+        watching(at(trainer, 0, 0, 0.0), record(0, "val"))
+        watching(at(trainer, 100, 360_000, 2.0), record(100))
+    share = 180_000 * flops(trainer.config.model).training / 2e9
+    assert f" · 180,000 tokens/s by 2 processes · {share:.0%} of peak · " in err.text
+    assert share > 0.05
 
 
 def test_the_peak_is_measured_once_and_only_for_a_line_that_is_shown(peak, monkeypatch):

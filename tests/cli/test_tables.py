@@ -37,6 +37,30 @@ def test_english_shows_the_names_of_the_json():
     ]
 
 
+def test_bytes_are_shown_by_the_thousand_and_written_to_the_last_one():
+    parts = Table(
+        columns={"part": ["weights", "none"], "bytes_per_device": [1_500_000, 0]}, units={"bytes_per_device": "bytes"}
+    )
+    values = {"peak_bytes": 72_844_137_984, "bytes": {"int8": 999}, "weights": {"kind": "int8", "derived_bytes": 2048}}
+    found = Result(name="t", values={**values, "bytes_per_token": 3.25}, tables={"memory": parts})
+    assert shown(found, "en") == [
+        "peak_bytes               72.84 GB",
+        "bytes",
+        "  int8                   999 bytes",
+        "weights",
+        "  kind                   int8",
+        "  derived_bytes          2.048 kB",
+        "bytes_per_token          3.25",
+        "",
+        "memory",
+        "part     bytes_per_device",
+        "weights  1.5 MB",
+        "none     0 bytes",
+    ]
+    assert "72,84 GB" in shown(found, "es")[0]
+    assert found.to_dict()["peak_bytes"] == 72_844_137_984
+
+
 @pytest.mark.parametrize("lang", ["es", "ko"])
 def test_other_languages_show_their_words_and_write_numbers_as_they_do(lang):
     words = catalogue.load(lang)

@@ -8,6 +8,7 @@ import pytest
 
 from commands import run, spawn
 from unembed.catalogue import LANGUAGES
+from unembed.errors import RunError
 
 KEYS = ["run", "report", "val_loss_nats", "entropy_floor_nats", "seconds", "samples"]
 # The contract lets keys be added; this one is the mark of the exam.
@@ -55,6 +56,21 @@ def test_short_tour_gives_the_keys_a_report_and_what_to_do_next(here, short, lan
     asked = [shlex.split(line) for line in next_commands(done.err)]
     assert [words[1] for words in asked] == ["sample", "count", "train"]
     assert run(*asked[1][1:]).out.startswith("parameters               103,680\n")
+
+
+def test_a_second_tour_says_up_front_where_it_goes(here, monkeypatch):
+    def stop(**given):
+        raise RunError(f"began in {given['out']}")
+
+    monkeypatch.setattr("unembed.recipes.start.train", stop)
+    first = run("tour")
+    assert "began in runs/tour" in first.err
+    assert "is there already" not in first.err
+    (here / "runs" / "tour").mkdir(parents=True)
+    second = run("tour")
+    assert second.err.splitlines()[0] == "runs/tour is there already and stays as it is; this tour goes to runs/tour-2"
+    assert "began in runs/tour-2" in second.err
+    assert "is there already" not in run("tour", "--out", "runs/other").err
 
 
 def test_the_tour_takes_no_data_and_an_existing_folder_is_left_alone(here):

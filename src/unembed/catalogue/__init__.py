@@ -15,6 +15,7 @@ from importlib import resources
 from unembed.errors import UnembedError, UsageError
 
 LANGUAGES = ("en", "es", "ko")
+PREFIXES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 UNITS = ("nats", "bits", "seconds", "bytes")
 
 
@@ -97,6 +98,17 @@ class Words:
         """
         space = self.text("number.percent_space")
         return self._local(f"{100 * share:,.{decimals}f}") + space + "%" if math.isfinite(share) else self.number(share)
+
+    def size(self, n_bytes: float) -> str:
+        """Bytes by the thousand, to four digits.
+
+        >>> load("es").size(476_928), load("en").size(999)
+        ('476,9\\xa0kB', '999\\xa0bytes')
+        """
+        for size, prefix in PREFIXES:
+            if abs(n_bytes) >= size:
+                return f"{self.number(n_bytes / size)}\N{NO-BREAK SPACE}{prefix}"
+        return self.number(n_bytes) + self.text("number.unit_space") + self.unit("bytes")
 
     def _local(self, number: str) -> str:
         swap = {",": self.text("number.group"), ".": self.text("number.decimal"), "-": "−"}

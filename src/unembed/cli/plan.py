@@ -90,7 +90,16 @@ def command(
     )
     if price is not None and not 0 <= price < float("inf"):
         raise UsageError(f"--price is {price}; it must be a number of US dollars, 0 or more")
-    found = plan(spec, setup, device=device, tokens=tokens, price=price, threads=threads, fills=batch_size is None)
+    found = plan(
+        spec,
+        setup,
+        device=device,
+        tokens=tokens,
+        price=price,
+        threads=threads,
+        fills=batch_size is None,
+        notice=lambda sentence: say(sentence, quiet=quiet),
+    )
     write_result(as_result(found), output_format)
     if not found.fits:
         room, needed = found.memory_bytes, found.memory.peak

@@ -36,7 +36,9 @@ class Progress:
     """An observer of a trainer that writes to stderr.
 
     Its line holds the step, the losses, tokens a second, which share of this machine's peak that is, and the time left. The
-    peak is measured once, when the first line with a speed is shown, and only then.
+    peak is measured once, when the first line with a speed is shown, and only then. Tokens are those of all processes that
+    train together. While the run goes on, the speed leaves out what came before the first record, which warms up and would
+    spoil the time left; the last line tells that of the whole run, as the summary does.
     """
 
     def __init__(self, *, quiet: bool) -> None:
@@ -128,16 +130,20 @@ class Progress:
             speed = (trainer.tokens - tokens) / (trainer.seconds - seconds)
             per_step = training.batch_size * training.accumulate * trainer.config.model.context_length
             left = 0.0 if trainer.is_finished else (training.steps - trainer.step_number) * per_step / speed
+            if trainer.is_finished:
+                speed = trainer.tokens / trainer.seconds
+            n = trainer.processes.n
+            together = f" by {n} processes" if n > 1 else ""
             share = self._share(trainer, speed)
             self._low_lines = self._low_lines + 1 if share < LOW_SHARE else 0
-            parts += [f"{speed:,.0f} tokens/s", f"{share:.0%} of peak", f"{_duration(left)} left"]
+            parts += [f"{speed:,.0f} tokens/s{together}", f"{share:.0%} of peak", f"{_duration(left)} left"]
         return " · ".join(parts)
 
     def _share(self, trainer: Trainer, speed: float) -> float:
         """The operations that the matrix products of a step need, beside what this machine can do of them."""
         if self._peak_flops is None:
             self._peak_flops = measure_flops(trainer.model.embed.table.device.type)
-        return speed * flops(trainer.config.model).training / self._peak_flops
+        return speed * flops(trainer.config.model).training / (self._peak_flops * trainer.processes.n)
 
 
 def _duration(seconds: float) -> str:

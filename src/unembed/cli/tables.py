@@ -1,8 +1,9 @@
 """A result for people in a terminal: values under each other, tables in columns, no wider than the terminal.
 
 English shows the names that JSON has, so that who reads a table knows what to ask a script for; Spanish and Korean show the
-catalogue's words where it has some, and numbers as the language writes them. A text that is too wide is cut and ends in an
-ellipsis; data is never cut (formats.py). Letters of East Asian scripts take two columns. Before it: render.py.
+catalogue's words where it has some, and numbers as the language writes them. Whole numbers of bytes are shown in kB, MB, GB.
+A text that is too wide is cut and ends in an ellipsis; data is never cut or rounded (formats.py). Letters of East Asian
+scripts take two columns. Before it: render.py.
 """
 
 import unicodedata
@@ -60,19 +61,31 @@ def cut(text: str, width: int) -> str:
     return kept + "…"
 
 
-def cell(value: Any, words: Words) -> str:
-    """One value as a person reads it: numbers in groups of three, six significant digits, no control characters."""
+def cell(value: Any, words: Words, name: str = "") -> str:
+    """One value as a person reads it: numbers in groups of three, six significant digits, no control characters.
+
+    >>> from unembed.catalogue import load
+    >>> cell(497759232, load("en"), "memory_peak_bytes"), cell(497759232, load("en"), "tokens")
+    ('497.8 MB', '497,759,232')
+    """
     if value is None:
         return "-"
     if isinstance(value, bool):
         return words.text("page.yes" if value else "page.no")
+    if isinstance(value, int) and _is_size(name):
+        return words.size(value).replace("\N{NO-BREAK SPACE}", " ")
     if isinstance(value, int | float):
         return _number(f"{value:,}" if isinstance(value, int) else f"{value:.6g}", words)
     if isinstance(value, Mapping):
-        return ", ".join(f"{visible(str(key))} {cell(item, words)}" for key, item in value.items())
+        return ", ".join(f"{visible(str(key))} {cell(item, words, str(key))}" for key, item in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
         return " ".join(cell(item, words) for item in value)
     return visible(str(value))
+
+
+def _is_size(name: str) -> bool:
+    """Whether a name says that its whole numbers are bytes."""
+    return "bytes" in name.split("_")
 
 
 def _number(shown: str, words: Words) -> str:
@@ -102,14 +115,16 @@ class _Shown:
         if isinstance(plain, Mapping) and plain:
             kind = f"choice.{name.removeprefix('by_')}"
             shown = {key: key if words.lang == "en" else words.find(f"{kind}.{key}") or key for key in plain}
-            return _Shown(label, None, [(visible(shown[key]), cell(item, words)) for key, item in plain.items()])
+            of = name if _is_size(name) else ""  # a mapping of sizes, or one whose own names say what is one
+            below = [(visible(shown[key]), cell(item, words, of or str(key))) for key, item in plain.items()]
+            return _Shown(label, None, below)
         if isinstance(plain, list) and plain and all(isinstance(item, str) for item in plain):
             return _Shown(label, None, [("", visible(item)) for item in plain])
         if isinstance(plain, list) and plain and isinstance(plain[0], list):
             return _Shown(label, f"{' x '.join(map(str, _shape(plain)))} numbers")
         if isinstance(plain, str) and "\n" in plain:
             return _Shown(label, None, [("", visible(line)) for line in plain.split("\n")])
-        return _Shown(label, cell(_chosen(name, plain, words), words))
+        return _Shown(label, cell(_chosen(name, plain, words), words, name))
 
     def lines(self, at: int) -> list[str]:
         if self.cell is not None:
@@ -129,7 +144,9 @@ def _shape(value: Any) -> list[int]:
 
 def _aligned(name: str, table: Table, words: Words, width: int | None, bold: Bold) -> list[str]:
     heads = [_head(name, column, table, words) for column in table.columns]
-    rows = [[cell(_chosen(column, value, words), words) for column, value in row.items()] for row in table.rows()]
+    rows = [
+        [cell(_chosen(column, value, words), words, column) for column, value in row.items()] for row in table.rows()
+    ]
     widths = [max(map(columns, column)) for column in zip(heads, *rows, strict=True)]
     widths = widths if width is None else _narrowed(widths, width)
     lines = [
@@ -141,7 +158,7 @@ def _aligned(name: str, table: Table, words: Words, width: int | None, bold: Bol
 
 
 def _head(table_name: str, column: str, table: Table, words: Words) -> str:
-    unit = table.units.get(column)
+    unit = None if _is_size(column) else table.units.get(column)
     if words.lang == "en":
         return visible(f"{column} [{unit}]" if unit else column)
     special = f"{table_name}.{column}"

@@ -2,10 +2,13 @@
 
 import shlex
 import time
+from pathlib import Path
 
 import click
 
 from unembed.cli.render import command_line, format_option, lang_option, quiet_option, say, write_result
+
+RUN = str(Path("runs/tour"))
 
 
 @click.command(name="tour", context_settings={"help_option_names": ["-h", "--help"]})
@@ -45,9 +48,12 @@ def command(
     set_threads(1 if threads is None else threads)
     settings: dict[str, object] = {"language": language} | ({} if steps is None else {"steps": steps})
     progress = Progress(quiet=quiet)
+    run = next_free(RUN) if out is None else out
+    if out is None and str(run) != RUN:
+        say(f"{RUN} is there already and stays as it is; this tour goes to {run}", quiet=quiet)
     outcome = train(
         recipe_name="tour",
-        out=next_free("runs/tour") if out is None else out,
+        out=run,
         settings=settings,
         command=command_line(),
         observers=[progress],
@@ -68,9 +74,9 @@ def command(
         "samples": [str(text) for text in results["samples"].tables["samples"]["text"][-3:]],
     }
     write_result(Result(name="tour", values=values), output_format)
-    run = shlex.quote(outcome.run)
+    name = shlex.quote(outcome.run)
     say(
-        f"\nThree next commands:\n  unembed sample {run} --tokens 60 --seed 1\n"
-        f"  unembed count {run}\n  unembed train YOUR.txt --recipe nanogpt-cpu --out runs/mine",
+        f"\nThree next commands:\n  unembed sample {name} --tokens 60 --seed 1\n"
+        f"  unembed count {name}\n  unembed train YOUR.txt --recipe nanogpt-cpu --out runs/mine",
         quiet=quiet,
     )

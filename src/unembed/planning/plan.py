@@ -5,6 +5,7 @@ For devices that are not here the rates are published ones (machines.py); for th
 """
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -58,11 +59,13 @@ def plan(
     price: float | None = None,
     threads: int | None = None,
     fills: bool = False,
+    notice: Callable[[str], None] = lambda sentence: None,
 ) -> Plan:
     """Plans a training run. `fills` takes the largest micro-batch that fits in place of the setup's.
 
     `tokens` are those of the whole run, 20 a parameter unless given. `price` is US dollars per device and hour; cores have
-    none of their own. `threads` are those of one process on `cpu`. Raises: UsageError for a setup that cannot be.
+    none of their own. `threads` are those of one process on `cpu`; `notice` hears what is measured there, before it is.
+    Raises: UsageError for a setup that cannot be.
     """
     check_setup(setup)
     machine = None if device == "cpu" else _machine(device)
@@ -70,7 +73,7 @@ def plan(
     largest = largest_batch(spec, setup, memory_bytes, on_cores=machine is None)
     if fills:  # at least one, so that there is a plan even of what does not fit
         setup = msgspec.structs.replace(setup, batch_size=max(1, largest))
-    rates, peak = _rates(spec, setup, machine, threads)
+    rates, peak = _rates(spec, setup, machine, threads, notice)
     took = step_time(spec, setup, rates, hides_talk=machine is not None)
     memory = device_memory(spec, setup, on_cores=machine is None)
     work = flops(spec, setup.context_length).training * setup.tokens_per_step
@@ -170,7 +173,13 @@ def _machine(device: str) -> Machine:
     return MACHINES[device]
 
 
-def _rates(spec: TransformerSpec, setup: Setup, machine: Machine | None, threads: int | None) -> tuple[Rates, float]:
+def _rates(
+    spec: TransformerSpec,
+    setup: Setup,
+    machine: Machine | None,
+    threads: int | None,
+    notice: Callable[[str], None],
+) -> tuple[Rates, float]:
     """The rates, and the peak of one device in operations a second."""
     if machine is not None:
         return Published(machine, setup), machine.peak_flops[setup.dtype]
@@ -182,7 +191,9 @@ def _rates(spec: TransformerSpec, setup: Setup, machine: Machine | None, threads
     from unembed.runtime import measure_flops, set_threads
 
     each = threads or max(1, (os.cpu_count() or 1) // setup.devices)
-    found = measure(pieces(spec, setup.batch_size, setup.context_length), processes=setup.devices, threads=each)
+    wanted = pieces(spec, setup.batch_size, setup.context_length)
+    notice(f"measuring this machine: {len(wanted)} kinds of work, from a quarter of a second to a few seconds each")
+    found = measure(wanted, processes=setup.devices, threads=each)
     set_threads(each)
     return found, measure_flops()
 

@@ -17,8 +17,6 @@ from unembed.report.drawings import Drawings, stepped
 from unembed.report.tables import folded
 from unembed.results import Picture, Result, to_plain
 
-_PREFIXES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-
 
 def tiles(values: Mapping[str, Any], words: Words) -> Html:
     """Single values, each with its name; a mapping becomes one tile for each of its entries."""
@@ -124,18 +122,6 @@ def _value(name: str, value: Any, words: Words) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         unit = catalogue.unit_of(name)
         if unit == "bytes":
-            return _size(value, words)
+            return words.size(value)
         return number(name, value, words) + (words.text("number.unit_space") + words.unit(unit) if unit else "")
     return choice(name, value, words)
-
-
-def _size(n_bytes: float, words: Words) -> str:
-    """Bytes by the thousand, in a tile; the tables have every digit.
-
-    >>> _size(476_928, catalogue.load("es"))
-    '476,9\\xa0kB'
-    """
-    for size, prefix in _PREFIXES:
-        if abs(n_bytes) >= size:
-            return f"{words.number(n_bytes / size)}\N{NO-BREAK SPACE}{prefix}"
-    return words.number(n_bytes) + words.text("number.unit_space") + words.unit("bytes")
