@@ -112,6 +112,7 @@ def _faults(form: Format, name: str, first: int, count: int, folder: Path) -> It
         for index in range(first, first + count):
             data = mutations(seeds, name, index, is_text=form.is_text)
             os.pwrite(progress.fileno(), f"{index:<12}".encode(), 0)
+            path.unlink()  # a new file: ext4 puts one that is cut and written again on the disk at once, which takes longer
             path.write_bytes(data)
             start = time.process_time()
             try:
