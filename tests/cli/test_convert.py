@@ -15,6 +15,7 @@ from unembed.checkpoints.formats.safetensors_write import encode_tensors
 from unembed.checkpoints.load import load
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.characters import CharacterTokenizer
+from unembed.tokenizers.words import WordTokenizer
 
 GPT2 = changed(
     base(),
@@ -135,6 +136,47 @@ def test_inspect_of_a_broken_folder_tells_the_rest(folder):
     assert {"name": "transformer.wte.weight", "dtype": "F32", "shape": [13, 12]} in done.json["tensors"]
     assert len(done.json["problems"]) == 2
     assert "2 problems found" in done.err
+
+
+TOKENIZERS = {
+    "tokenizer.json": (CharacterTokenizer.from_text("Helo, wrd!Itcs1234."), "characters"),
+    "dna.json": (CharacterTokenizer.from_text("ACGT"), "characters"),
+    "mine.json": (WordTokenizer(["to", "be", "or"]), "words"),
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_inspect_tells_what_a_tokenizers_file_holds(name, tmp_path):
+    tokenizer, kind = TOKENIZERS[name]
+    tokenizer_files.save(tokenizer, tmp_path / name)
+    done = command("inspect", tmp_path / name, "--format", "json")
+    assert (done.code, done.json["format"], done.json["problems"], done.json["tensors"]) == (0, "tokenizer", [], [])
+    told = done.json["tokenizer"]
+    assert (told["file"], told["kind"], told["vocab_size"]) == (name, kind, tokenizer.vocab_size)
+    assert told["specials"] == dict(tokenizer.specials)
+    example = told["example"]
+    assert example["tokens"] == [tokenizer.token_text(i) for i in tokenizer.encode(example["text"]).ids]
+    assert (example["text"] == "Hello, world! It costs 1234.") == (name == "tokenizer.json")
+    assert len(example["tokens"]) >= 3
+    shown = command("inspect", tmp_path / name)
+    assert "vocab_size" in shown.out
+    assert "tensors" not in shown.out
+    assert shown.out.splitlines()[-len(example["tokens"]) :] == example["tokens"]
+
+
+def test_inspect_of_a_broken_tokenizer_and_of_another_json(tmp_path):
+    (tmp_path / "tokenizer.json").write_text('{"type": "letters"}')
+    done = command("inspect", tmp_path / "tokenizer.json", "--format", "json")
+    assert (done.code, done.json["format"], done.json["tokenizer"]) == (3, "tokenizer", None)
+    assert "the tokenizer's type is 'letters'" in done.json["problems"][0]
+    (tmp_path / "config.json").write_text("{}")
+    done = command("inspect", tmp_path / "config.json", "--format", "json")
+    assert (done.code, done.json["format"]) == (3, "unknown")
+    assert "this kind of file is not read yet" in done.json["problems"][0]
+    (tmp_path / "vocab.json").write_text("{}")
+    done = command("inspect", tmp_path / "vocab.json", "--format", "json")
+    assert (done.code, done.json["format"]) == (3, "tokenizer")
+    assert "vocab.json and merges.txt belong together" in done.json["problems"][0]
 
 
 def test_inspect_of_a_config_with_an_unknown_key_says_what_loading_would(folder):

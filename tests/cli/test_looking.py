@@ -1,6 +1,7 @@
 """`attribute`, `attention`, `patch` and `stream`: the command says what the Python call says, to people and to programs."""
 
 import csv
+import importlib
 import io
 import json
 import re
@@ -192,3 +193,29 @@ def test_words_that_the_model_does_not_know_are_said(name, tmp_path):
     told = "the text: 1 of 4 tokens is <unk>, for the words tokenizer does not know 'cat'"
     assert (done.code, done.err.count(told)) == (0, 1)
     assert told not in run(*line, "--quiet").err
+
+
+LOOKING = {
+    "attention": ["model", "text"],
+    "attribute": ["model", "text"],
+    "calibration": ["model", "data"],
+    "flow": ["model", "data"],
+    "lens": ["model", "text"],
+    "patch": ["model", "clean", "corrupted"],
+    "stream": ["model", "text"],
+    "tune-lens": ["model", "data"],
+    "verify": ["model"],
+}
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_every_look_has_its_texts_in_front_and_the_same_options_at_the_end(name):
+    command = importlib.import_module(f"unembed.cli.{name.replace('-', '_')}").command
+    assert command.name == name
+    arguments = [one.name for one in command.params if isinstance(one, click.Argument)]
+    assert arguments == LOOKING[name]
+    assert command.params[0].required == (name != "flow")
+    assert [one.name for one in command.params][: len(arguments)] == arguments
+    common = ["tokenizer", "like", "html", "output_format", "lang", "quiet"]
+    assert [one.name for one in command.params][-6:] == common
+    assert len({one.name for one in command.params}) == len(command.params)

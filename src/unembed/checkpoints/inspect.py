@@ -20,7 +20,7 @@ from unembed.checkpoints.run.folder import RunFolder
 from unembed.checkpoints.run.intact import why_incomplete
 from unembed.checkpoints.run.native import WEIGHTS
 from unembed.checkpoints.run.shards import MODEL, wholes
-from unembed.errors import UnembedError
+from unembed.errors import TokenizerError, UnembedError
 from unembed.model import counts
 from unembed.model.presets import PRESETS, preset
 from unembed.tokenizers import files as tokenizer_files
@@ -28,6 +28,8 @@ from unembed.tokenizers import foreign
 from unembed.tokenizers.base import Tokenizer
 
 T = TypeVar("T")
+EXAMPLE = "Hello, world! It costs 1234."
+OWN_TOKENS = 8  # that an example is made of where the tokenizer lacks letters of that sentence
 
 
 class Tensor(NamedTuple):
@@ -68,6 +70,8 @@ def inspect(model: str | Path, like: str | None = None) -> Inspected:
         read = (_tried(problems, lambda: huggingface.read_config(config)) or {}) if config.is_file() else {}
         _account(path, problems)
         return Inspected("safetensors", tensors, read, _tokenizer(path.parent, problems), problems)
+    if path.is_file() and (alone := _tokenizer_alone(path, problems)) is not None:
+        return alone
     source = _tried(problems, lambda: find(path, like=like).source)
     if source is None:
         return Inspected("unknown", [], {}, None, problems)
@@ -149,6 +153,35 @@ def _tokenizer(folder: Path, problems: list[str]) -> dict[str, Any] | None:
     if read is None:
         return None
     return _facts(found.name, read)
+
+
+def _tokenizer_alone(path: Path, problems: list[str]) -> Inspected | None:
+    """A tokenizer's own file, with how it splits a text; None for what may be another thing, such as a config.json."""
+    is_named_so = path.name.startswith("tok") or path.name in foreign.PAIRED_NAMES
+    if not is_named_so and path.suffix not in (".json", ".model"):
+        return None
+    why: list[str] = []
+    read = _tried(why, lambda: tokenizer_files.load(path))
+    if read is None and (not is_named_so or path.suffix == ".bin"):
+        return None
+    problems += why
+    facts = None if read is None else _facts(path.name, read) | {"example": _example(read)}
+    return Inspected("tokenizer", [], {}, facts, problems)
+
+
+def _example(tokenizer: Tokenizer) -> dict[str, Any]:
+    """A text and its tokens: a sentence, or for an alphabet without its letters some tokens of its own."""
+    text = EXAMPLE
+    try:
+        ids = tokenizer.encode(text).ids
+        knows = tokenizer.unknown_id is None or tokenizer.unknown_id not in ids
+    except TokenizerError:
+        knows = False
+    if not knows:
+        marks = set(tokenizer.specials.values())
+        text = tokenizer.decode([i for i in range(tokenizer.vocab_size) if i not in marks][:OWN_TOKENS])
+        ids = tokenizer.encode(text).ids
+    return {"text": text, "tokens": [tokenizer.token_text(i) for i in ids]}
 
 
 def _facts(file: str, tokenizer: Tokenizer) -> dict[str, Any]:

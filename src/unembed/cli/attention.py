@@ -5,27 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unembed.cli.looking import read_text, show
-from unembed.cli.models import model_options, open_model
+from unembed.cli.looking import looking_command, read_text, show
+from unembed.cli.models import open_model
 from unembed.cli.over_training import over_training_option
-from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, html_option, quiet_option
 from unembed.errors import UsageError
 
 if TYPE_CHECKING:
     from unembed.results import Table
 
 
-@click.command(name="attention", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model", shell_complete=complete_model)
-@click.argument("text")
+@looking_command("attention", "text")
 @click.option("--layer", type=int, metavar="N", help="Show the patterns of this layer, from 0.")
 @click.option("--head", type=int, metavar="N", help="Of that layer, this head alone, from 0.")
 @over_training_option
-@model_options
-@html_option
-@format_option
-@quiet_option
 def command(
     model: str,
     text: str,

@@ -2,24 +2,16 @@
 
 import click
 
-from unembed.cli.looking import read_text, show
-from unembed.cli.models import model_options, open_model
-from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, html_option, quiet_option
+from unembed.cli.looking import looking_command, read_text, show
+from unembed.cli.models import open_model
 
 
-@click.command(name="attribute", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model", shell_complete=complete_model)
-@click.argument("text")
+@looking_command("attribute", "text")
 @click.option("--target", metavar="TEXT", help="The token whose score is explained; the best-scored one unless given.")
 @click.option("--against", metavar="TEXT", help="Explain how far the target's score lies above this token's.")
 @click.option(
     "--position", type=int, metavar="N", help="Where the score is read, from 0; the last position unless given."
 )
-@model_options
-@html_option
-@format_option
-@quiet_option
 def command(
     model: str,
     text: str,

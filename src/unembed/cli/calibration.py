@@ -2,24 +2,17 @@
 
 import click
 
-from unembed.cli.looking import show
-from unembed.cli.models import model_options, open_model
+from unembed.cli.looking import looking_command, show
+from unembed.cli.models import open_model
 from unembed.cli.over_training import over_training_option, refuse_tuned
-from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, html_option, quiet_option, write_result
+from unembed.cli.render import write_result
 
 
-@click.command(name="calibration", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model", shell_complete=complete_model)
-@click.argument("data", nargs=-1)
+@looking_command("calibration", data=True)
 @click.option("--tuned", metavar="FILE", help="A lens of `unembed tune-lens`, measured beside the logit lens.")
 @click.option("--tokens", type=int, default=2048, show_default=True, help="Held-out tokens that are read.")
 @click.option("--column", metavar="NAME", help="The column of a table that holds the text.")
 @over_training_option
-@model_options
-@html_option
-@format_option
-@quiet_option
 def command(
     model: str,
     data: tuple[str, ...],

@@ -2,26 +2,20 @@
 
 import click
 
-from unembed.cli.models import model_options, open_model
+from unembed.cli.looking import looking_command
+from unembed.cli.models import open_model
 from unembed.cli.over_training import over_training_option
-from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, html_option, quiet_option, say, write_result
+from unembed.cli.render import say, write_result
 from unembed.errors import UsageError
 
 
-@click.command(name="flow", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model", required=False, shell_complete=complete_model)
-@click.argument("data", nargs=-1)
+@looking_command("flow", data=True, needs_model=False)
 @click.option(
     "--compare", is_flag=True, help="Train the same deep model with, without and beside its shortcut instead."
 )
 @click.option("--layers", type=int, help="With --compare: how deep (default 48).")
 @click.option("--steps", type=int, help="With --compare: how many steps (default 200).")
 @over_training_option
-@model_options
-@html_option
-@format_option
-@quiet_option
 def command(
     model: str | None,
     data: tuple[str, ...],

@@ -15,13 +15,15 @@ from unembed.errors import InputError
 def command(model: str, like: str | None, output_format: str, quiet: bool) -> None:
     """Show what MODEL holds: format, tensors, config, tokenizer, and what is wrong with it.
 
-    Broken files are read as far as possible; exit code 3 says that something is wrong.
+    Broken files are read as far as possible; exit code 3 says that something is wrong. A tokenizer's own file is told too: its
+    kind, size, specials, and how it splits a sentence.
 
     Examples:
 
     \b
         unembed inspect runs/mine
         unembed inspect model.safetensors --format json
+        unembed inspect tokenizer.json
     """
     from unembed.checkpoints.inspect import inspect
     from unembed.results import Result, Table
@@ -40,8 +42,14 @@ def command(model: str, like: str | None, output_format: str, quiet: bool) -> No
         values = {"format": found.format, "tensors": tensors, "config": found.config, "tokenizer": found.tokenizer}
         write_result(Result(name="inspect", values=values | {"problems": found.problems}), output_format)
     else:
-        values = {"format": found.format, "config": found.config, "tokenizer": found.tokenizer}
-        write_result(Result(name="inspect", values=values, tables={"tensors": Table(columns=rows)}), output_format)
+        told = dict(found.tokenizer or {})
+        example = told.pop("example", None)
+        values = {"format": found.format, "config": found.config, "tokenizer": told or None}
+        tables = {"tensors": Table(columns=rows)}
+        if found.format == "tokenizer":
+            values.pop("config")
+            tables = {} if example is None else {"tokens": Table(columns={"token": example["tokens"]})}
+        write_result(Result(name="inspect", values=values, tables=tables), output_format)
         for problem in found.problems:
             say(f"problem: {problem}", quiet=quiet)
     if found.problems:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unembed.cli.looking import read_text
-from unembed.cli.models import model_options, open_model
+from unembed.cli.looking import looking_command, read_text
+from unembed.cli.models import open_model
 from unembed.cli.over_training import over_training_option, refuse_tuned
-from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, html_option, is_live, quiet_option, say, words, write_page, write_result
+from unembed.cli.render import is_live, say, words, write_page, write_result
 from unembed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
     from unembed.results import Result
 
 
-@click.command(name="lens", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model", shell_complete=complete_model)
-@click.argument("text")
+@looking_command("lens", "text")
 @click.option("--layers", metavar="LIST", help="Layers to read, such as 0,4,8-12; the last one is always read.")
 @click.option(
     "--after-attention", is_flag=True, help="Also read the stream inside each block: 0.5 is inside the first."
@@ -32,10 +29,6 @@ if TYPE_CHECKING:
 @click.option("--target", metavar="TEXT", help="A token to follow through all layers and positions.")
 @click.option("--tuned", metavar="FILE", help="Read every layer through a lens of `unembed tune-lens`.")
 @over_training_option
-@model_options
-@html_option
-@format_option
-@quiet_option
 def command(
     model: str,
     text: str,

@@ -1,18 +1,45 @@
-"""What the commands that look inside one text have in common: reading it, what is said beside the numbers, and grids.
+"""What the commands that look inside a MODEL have in common: their arguments and options, reading a text, and what is shown.
 
 The next file to read is any of them, such as attribute.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from unembed.cli.models import model_options
+from unembed.cli.paths import complete_model
 from unembed.cli.prompts import read_prompt
-from unembed.cli.render import say, words, write_page, write_result
+from unembed.cli.render import format_option, html_option, quiet_option, say, words, write_page, write_result
 
 if TYPE_CHECKING:
     from unembed.model.transformer import Transformer
     from unembed.results import Result, Table
+
+
+def looking_command(
+    name: str, *texts: str, data: bool = False, needs_model: bool = True
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Makes a command of a function: MODEL and its texts in front, the options above it, then those that all looks have.
+
+    `data` takes any number of files after MODEL. The options in common are --tokenizer, --like, --html, --format, --lang and
+    --quiet, in this order in every help page.
+    """
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        own = function.__dict__.pop("__click_params__", [])  # click collects them from the last one up
+        function = model_options(html_option(format_option(quiet_option(function))))
+        function.__click_params__ += own  # type: ignore[attr-defined]
+        if data:
+            function = click.argument("data", nargs=-1)(function)
+        for text in reversed(texts):
+            function = click.argument(text)(function)
+        function = click.argument("model", required=needs_model, shell_complete=complete_model)(function)
+        return click.command(name=name, context_settings={"help_option_names": ["-h", "--help"]})(function)
+
+    return decorate
 
 
 def read_text(model: "Transformer", text: str, *, quiet: bool) -> str:

@@ -2,16 +2,11 @@
 
 import click
 
-from unembed.cli.looking import grid, read_text, show
-from unembed.cli.models import model_options, open_model
-from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, html_option, quiet_option
+from unembed.cli.looking import grid, looking_command, read_text, show
+from unembed.cli.models import open_model
 
 
-@click.command(name="patch", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model", shell_complete=complete_model)
-@click.argument("clean")
-@click.argument("corrupted")
+@looking_command("patch", "clean", "corrupted")
 @click.option(
     "--tap",
     default="resid_pre",
@@ -38,10 +33,6 @@ from unembed.cli.render import format_option, html_option, quiet_option
     show_default=True,
     help="Target's lead over its rival, its score, or its probability.",
 )
-@model_options
-@html_option
-@format_option
-@quiet_option
 def command(
     model: str,
     clean: str,

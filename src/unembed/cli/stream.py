@@ -2,22 +2,14 @@
 
 import click
 
-from unembed.cli.looking import read_text, show
-from unembed.cli.models import model_options, open_model
-from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, html_option, quiet_option
+from unembed.cli.looking import looking_command, read_text, show
+from unembed.cli.models import open_model
 
 
-@click.command(name="stream", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model", shell_complete=complete_model)
-@click.argument("text")
+@looking_command("stream", "text")
 @click.option(
     "--position", type=int, metavar="N", help="At this position alone, from 0; the mean over all unless given."
 )
-@model_options
-@html_option
-@format_option
-@quiet_option
 def command(
     model: str,
     text: str,

@@ -4,14 +4,12 @@ import time
 
 import click
 
-from unembed.cli.models import model_options, open_model
-from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, html_option, quiet_option, say, write_result
+from unembed.cli.looking import looking_command
+from unembed.cli.models import open_model
+from unembed.cli.render import say, write_result
 
 
-@click.command(name="tune-lens", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model", shell_complete=complete_model)
-@click.argument("data", nargs=-1)
+@looking_command("tune-lens", data=True)
 @click.option("--out", metavar="FILE", required=True, help="Where the lens is written, a .safetensors file.")
 @click.option("--resume", is_flag=True, help="Go on with a training that was stopped.")
 @click.option("--steps", type=int, help="Steps after the closed-form start (default: 200, with a large vocabulary 40).")
@@ -32,10 +30,6 @@ from unembed.cli.render import format_option, html_option, quiet_option, say, wr
     help="Tokens that it is scored on, in whole windows (at least one).",
 )
 @click.option("--column", metavar="NAME", help="The column of a table that holds the text.")
-@model_options
-@html_option
-@format_option
-@quiet_option
 def command(
     model: str,
     data: tuple[str, ...],

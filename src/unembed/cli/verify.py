@@ -4,19 +4,14 @@ import sys
 
 import click
 
-from unembed.cli.models import ignored_tensors, model_options
-from unembed.cli.paths import complete_model
-from unembed.cli.render import format_option, html_option, quiet_option, say, write_page, write_result
+from unembed.cli.looking import looking_command
+from unembed.cli.models import ignored_tensors
+from unembed.cli.render import say, write_page, write_result
 from unembed.errors import InputError
 
 
-@click.command(name="verify", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model", shell_complete=complete_model)
+@looking_command("verify")
 @click.option("--claim", "names", multiple=True, help="Try this claim alone; may be given several times.")
-@model_options
-@html_option
-@format_option
-@quiet_option
 def command(
     model: str, names: tuple[str, ...], tokenizer: str | None, like: str | None, output_format: str, quiet: bool
 ) -> None:

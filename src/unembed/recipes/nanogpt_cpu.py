@@ -19,6 +19,22 @@ from unembed.optim.schedules import Cosine
 from unembed.recipes.base import Prepared, Recipe, Survey
 from unembed.training.config import RunConfig, TrainingConfig, with_settings
 
+# What the recipes of small models train alike; each of them changes only what it says that it changes.
+TRAINING = TrainingConfig(
+    steps=2000,
+    batch_size=12,
+    accumulate=1,
+    optimizer=AdamWConfig(beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.1),
+    schedule=Cosine(peak=1e-3, floor=1e-4, warmup_steps=100),
+    clip_norm=1.0,
+    dropout=0.0,
+    log_every=10,
+    eval_every=250,
+    checkpoint_every=250,
+    keep_every=None,
+    compile=False,
+)
+
 
 def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) -> Prepared:
     """Reads the text once for its alphabet, and decides the rest by nanoGPT's numbers and the user's settings."""
@@ -31,22 +47,8 @@ def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) 
         seed=1,
         model=msgspec.structs.replace(spec, embedding=embedding),
         init=Gpt2Init(std=0.02),
-        training=TrainingConfig(
-            steps=2000,
-            batch_size=12,
-            accumulate=1,
-            optimizer=AdamWConfig(beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.1),
-            schedule=Cosine(peak=1e-3, floor=1e-4, warmup_steps=100),
-            clip_norm=1.0,
-            dropout=0.0,
-            log_every=10,
-            eval_every=250,
-            checkpoint_every=250,
-            keep_every=None,
-            compile=False,
-        ),
+        training=TRAINING,
     )
-
     about = f"{survey.report.n_characters:,} characters, {tokenizer.vocab_size} different; each is a token"
     return survey.prepared(with_settings(config, settings), tokenizer, [about])
 

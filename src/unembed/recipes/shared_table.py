@@ -8,18 +8,20 @@ entries in place of characters. The next file to read is comparison.py.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from unembed.corpora.encode import TRAIN_FRACTION
 from unembed.corpora.reading import Reading
 from unembed.corpora.text import TextReader
 from unembed.errors import UsageError
 from unembed.model.init import Gpt2Init
 from unembed.model.presets.gpt import gpt_spec
-from unembed.optim.adamw import AdamWConfig
 from unembed.optim.schedules import Cosine
 from unembed.recipes.base import Prepared, Recipe, Survey
+from unembed.recipes.nanogpt_cpu import TRAINING
 from unembed.tokenizers.base import Tokenizer
 from unembed.tokenizers.training import train_bpe
-from unembed.training.config import RunConfig, TrainingConfig, with_settings
+from unembed.training.config import RunConfig, with_settings
 
 CHARACTERS = "characters"
 # Learning the merges from more text changes few of them.
@@ -48,20 +50,8 @@ def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) 
         seed=1,
         model=spec,
         init=Gpt2Init(std=0.02),
-        training=TrainingConfig(
-            steps=500,
-            batch_size=12,
-            accumulate=1,
-            optimizer=AdamWConfig(beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.1),
-            schedule=Cosine(peak=1e-2, floor=1e-3, warmup_steps=50),
-            clip_norm=1.0,
-            dropout=0.0,
-            log_every=10,
-            eval_every=250,
-            checkpoint_every=250,
-            keep_every=None,
-            compile=False,
-            sample_every=0,
+        training=msgspec.structs.replace(
+            TRAINING, steps=500, schedule=Cosine(peak=1e-2, floor=1e-3, warmup_steps=50), sample_every=0
         ),
     )
     about = f"{survey.report.n_characters:,} characters; a vocabulary of {tokenizer.vocab_size:,} ({wanted})"

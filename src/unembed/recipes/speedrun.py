@@ -9,6 +9,8 @@ for most of the run, and one evaluation, at the end. Before it: nanogpt_cpu.py.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from unembed.corpora.reading import Reading
 from unembed.corpora.text import TextReader
 from unembed.model.init import ZeroOutInit
@@ -16,7 +18,8 @@ from unembed.optim.muon import MuonConfig
 from unembed.optim.schedules import Plateau
 from unembed.recipes.base import Prepared, Recipe, Survey
 from unembed.recipes.budget import spec_of
-from unembed.training.config import RunConfig, TrainingConfig, with_settings
+from unembed.recipes.nanogpt_cpu import TRAINING
+from unembed.training.config import RunConfig, with_settings
 
 STEPS, BATCH_SIZE, CONTEXT_LENGTH = 265, 12, 64
 # Half of the layers of nanogpt-cpu: in so few steps two layers learn nearly as much as four, in half the time each.
@@ -34,21 +37,15 @@ def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) 
         seed=1,
         model=spec_of(tokenizer.vocab_size, CONTEXT_LENGTH, D_MODEL, N_LAYERS),
         init=ZeroOutInit(std=0.02),
-        training=TrainingConfig(
+        training=msgspec.structs.replace(
+            TRAINING,
             steps=STEPS,
             batch_size=BATCH_SIZE,
-            accumulate=1,
             optimizer=MuonConfig(
                 beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.1, matrix_learning_rate=0.02, momentum=0.8
             ),
             schedule=Plateau(peak=0.01, floor=0.0, warmup_steps=0, decay_steps=max(1, round(0.6 * n_steps))),
-            clip_norm=1.0,
-            dropout=0.0,
-            log_every=10,
             eval_every=max(1, n_steps),
-            checkpoint_every=250,
-            keep_every=None,
-            compile=False,
             eval_at_start=False,
         ),
     )

@@ -20,6 +20,7 @@ from unembed.tokenizers.subword import SubwordTokenizer
 # A vocabulary and the merges that belong to it: the names of transformers, and GPT-2's own.
 _PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 VOCABULARY_NAMES = tuple(name for name, _ in _PAIRS)
+PAIRED_NAMES = tuple(name for pair in _PAIRS for name in pair)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
 
