@@ -17,6 +17,7 @@ from commands import run, screens
 from unembed import catalogue
 from unembed.cli import main
 from unembed.cli.looking import grid
+from unembed.cli.models import model_options
 from unembed.errors import UsageError
 from unembed.results import Table
 from unembed.tokenizers.files import save
@@ -208,6 +209,11 @@ LOOKING = {
 }
 
 
+def model_names():
+    """The names of the options that every command has that opens a MODEL."""
+    return [one.name for one in click.command("any")(model_options(lambda: None)).params]
+
+
 @pytest.mark.parametrize("name", LOOKING)
 def test_every_look_has_its_texts_in_front_and_the_same_options_at_the_end(name):
     command = importlib.import_module(f"unembed.cli.{name.replace('-', '_')}").command
@@ -216,6 +222,7 @@ def test_every_look_has_its_texts_in_front_and_the_same_options_at_the_end(name)
     assert arguments == LOOKING[name]
     assert command.params[0].required == (name != "flow")
     assert [one.name for one in command.params][: len(arguments)] == arguments
-    common = ["tokenizer", "like", "html", "output_format", "lang", "quiet"]
-    assert [one.name for one in command.params][-6:] == common
+    names = [one.name for one in command.params]
+    common = names[names.index("tokenizer") :]
+    assert common == [*model_names(), "html", "output_format", "lang", "quiet"]
     assert len({one.name for one in command.params}) == len(command.params)
