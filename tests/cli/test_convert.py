@@ -16,6 +16,7 @@ from unembed.checkpoints.load import load
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.characters import CharacterTokenizer
 from unembed.tokenizers.words import WordTokenizer
+from unembed.visible import visible
 
 GPT2 = changed(
     base(),
@@ -161,7 +162,8 @@ def test_inspect_tells_what_a_tokenizers_file_holds(name, tmp_path):
     shown = command("inspect", tmp_path / name)
     assert "vocab_size" in shown.out
     assert "tensors" not in shown.out
-    assert shown.out.splitlines()[-len(example["tokens"]) :] == example["tokens"]
+    marked = [visible(token, marks_edges=True) for token in example["tokens"]]
+    assert shown.out.splitlines()[-len(marked) :] == marked
 
 
 def test_inspect_of_a_broken_tokenizer_and_of_another_json(tmp_path):

@@ -28,6 +28,7 @@ def command(model: str, like: str | None, output_format: str, quiet: bool) -> No
     from unembed.checkpoints.inspect import inspect
     from unembed.results import Result, Table
     from unembed.training.run_parts import problems_of_run
+    from unembed.visible import visible
 
     found = inspect(model, like)
     if found.format == "run":
@@ -48,7 +49,10 @@ def command(model: str, like: str | None, output_format: str, quiet: bool) -> No
         tables = {"tensors": Table(columns=rows)}
         if found.format == "tokenizer":
             values.pop("config")
-            tables = {} if example is None else {"tokens": Table(columns={"token": example["tokens"]})}
+            tokens = [] if example is None else example["tokens"]
+            if output_format == "table":
+                tokens = [visible(token, marks_edges=True) for token in tokens]  # a space is a token as well
+            tables = {"tokens": Table(columns={"token": tokens})} if tokens else {}
         write_result(Result(name="inspect", values=values, tables=tables), output_format)
         for problem in found.problems:
             say(f"problem: {problem}", quiet=quiet)
