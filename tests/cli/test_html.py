@@ -19,6 +19,9 @@ QUESTIONS = {
     "stream": ("stream", "{run}", "to be or"),
     "count": ("count", "gpt2"),
     "tie": ("tie", "{run}"),
+    "inspect": ("inspect", "{run}"),
+    "tokenize": ("tokenize", "{run}", "to be or"),
+    "compare": ("tokenize", "--compare", "{text}", "--vocab-size", "300"),
 }
 WITH_PAGES = (
     "attention",
@@ -27,11 +30,13 @@ WITH_PAGES = (
     "compare-sharing",
     "count",
     "flow",
+    "inspect",
     "lens",
     "patch",
     "plan",
     "stream",
     "tie",
+    "tokenize",
     "truth",
     "tune-lens",
     "verify",
@@ -47,8 +52,8 @@ def stub():
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_the_result_is_also_a_page_and_what_is_printed_stays_the_same(name, here, trained):
-    question = [word.format(run=trained) for word in QUESTIONS[name]]
+def test_the_result_is_also_a_page_and_what_is_printed_stays_the_same(name, here, trained, text_file):
+    question = [word.format(run=trained, text=text_file) for word in QUESTIONS[name]]
     plain = run(*question)
     done = run(*question, "--html", "a.html")
     assert (done.code, done.out) == (0, plain.out), done
@@ -89,6 +94,16 @@ def test_a_page_of_ours_is_replaced_and_another_file_is_not(here):
     assert run("count", "gpt2", "--html", "a.html").code == 0
     assert run("count", "gpt2-medium", "--html", "a.html").code == 0
     assert "gpt2-medium" in (here / "a.html").read_text(encoding="utf-8")
+
+
+def test_the_page_of_a_broken_file_tells_its_problems_and_the_code_stays(here, trained):
+    shutil.copytree(trained, here / "broken")
+    (here / "broken" / "tokenizer.json").unlink()
+    done = run("inspect", "broken", "--format", "json", "--html", "a.html", "--lang", "es")
+    assert done.code == 3
+    page = (here / "a.html").read_text(encoding="utf-8")
+    assert catalogue.text("table.problems", "es") in page
+    assert html.escape(done.json["problems"][0]) in page
 
 
 def test_hostile_names_on_the_command_line_stand_there_escaped(here, trained):

@@ -2,12 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from unembed.cli.paths import complete_run
-from unembed.cli.render import format_option, quiet_option, say, write_result
+from unembed.cli.render import format_option, html_option, quiet_option, say, write_page, write_result
 
 if TYPE_CHECKING:
     from unembed.tokenizers.base import Tokenizer
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--specials", is_flag=True, help="Take specials such as <end> in TEXT for what they mean, not for letters."
 )
+@html_option
 @format_option
 @quiet_option
 def command(
@@ -72,15 +73,16 @@ def command(
     if unknown := unknown_note(tokenizer, text, encoding):
         say(unknown, quiet=quiet)
     tokens = [tokenizer.token_text(i) for i in encoding.ids]
-    tables: dict[str, Table] = {}
-    values: dict[str, Any] = {}
+    columns = {"id": list(encoding.ids), "token": tokens, "span": [f"{a}-{b}" for a, b in encoding.spans]}
+    lossless = tokenizer.decode(encoding.ids, show_specials=specials) == text
+    for_people = Result(name="tokenize", tables={"tokens": Table(columns=columns)}, values={"lossless": lossless})
+    write_page(for_people)
     if output_format == "table":
-        columns = {"id": list(encoding.ids), "token": tokens, "span": [f"{a}-{b}" for a, b in encoding.spans]}
-        tables["tokens"] = Table(columns=columns)
-    else:
-        values |= {"ids": list(encoding.ids), "tokens": tokens, "spans": [list(span) for span in encoding.spans]}
-    values["lossless"] = tokenizer.decode(encoding.ids, show_specials=specials) == text
-    write_result(Result(name="tokenize", tables=tables, values=values), output_format)
+        write_result(for_people, output_format)
+        return
+    spans = [list(span) for span in encoding.spans]
+    values = {"ids": list(encoding.ids), "tokens": tokens, "spans": spans, "lossless": lossless}
+    write_result(Result(name="tokenize", values=values), output_format)
 
 
 def _tokenizer_at(model: str) -> "Tokenizer":
