@@ -29,6 +29,16 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun if n == 1 else noun + 's'}"
 
 
+def quoted(value: object, limit: int = 60) -> str:
+    """A value of a file as messages quote it: of a long one the beginning, since a broken file may hold anything.
+
+    >>> quoted("abc"), quoted("a" * 99, 8)
+    ("'abc'", "'aaaaaaa...")
+    """
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
 def visible(text: str, *, keeps_lines: bool = False, marks_edges: bool = False) -> str:
     r"""Spells out each character that cannot be seen, as Python would in a string; all others stay as they are.
 

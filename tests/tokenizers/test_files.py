@@ -37,6 +37,11 @@ def test_property_fingerprints_tell_tokenizers_apart():
     ("values", "message"),
     [
         ({}, "the tokenizer's type is None; this version reads characters"),
+        (
+            {"type": {"vocab": ["a"] * 9_999}},
+            r"type is \{'vocab': \['a', .{20,60}\.\.\.; this version reads characters",
+        ),
+        ({"type": "words", "z" * 9_999: 1}, r"unknown field `z{300,390}\. Write the file again"),
         ({"type": "runes"}, "type is 'runes'; this version reads characters"),
         ({"type": "characters", "characters": "ab", "unknown": None}, "missing required field `end`"),
         ({"type": "characters", "characters": "ab", "unknown": None, "end": None, "x": 1}, "unknown field `x`"),

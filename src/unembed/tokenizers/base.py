@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from unembed.errors import TokenizerError
+from unembed.visible import quoted
 
 Ids = Int64[np.ndarray, " pos"]
 
@@ -223,7 +224,7 @@ def check_unique(kind: str, tokens: Sequence[str]) -> None:
     for index, token in enumerate(tokens):
         if token in seen:
             raise TokenizerError(
-                f"{kind} tokenizer: {token!r} is both id {seen[token]} and id {index}; a vocabulary holds a token once"
+                f"{kind} tokenizer: {quoted(token)} is both id {seen[token]} and id {index}; a vocabulary holds a token once"
             )
         seen[token] = index
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from unembed.errors import TokenizerError
+from unembed.visible import quoted
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _METASPACE = "\u2581"
@@ -55,7 +56,7 @@ def check(values: Mapping[str, Any]) -> None:
     try:
         msgspec.convert(dict(values), _File)
     except msgspec.ValidationError as error:
-        raise TokenizerError(f"tokenizer.json: not as the tokenizers library writes it ({error})") from None
+        raise TokenizerError(f"tokenizer.json: not as the tokenizers library writes it ({str(error)[:400]})") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +188,8 @@ def ids_of(values: Mapping[str, Any]) -> dict[str, int]:
     for token, token_id in [*pairs, *((t["content"], t["id"]) for t in values.get("added_tokens", ()))]:
         if id_of.setdefault(token, token_id) != token_id or token_of.setdefault(token_id, token) != token:
             raise TokenizerError(
-                f"tokenizer.json: token {token!r} has id {token_id}, but there is {token_of.get(token_id, token)!r} with id "
+                f"tokenizer.json: token {quoted(token)} has id {token_id}, but there is "
+                f"{quoted(token_of.get(token_id, token))} with id "
                 f"{id_of[token] if token_of.get(token_id, token) == token else token_id}; a token has one id, an id one token"
             )
     # a tokenizer has a text for every id up to the last one: a few words with huge ids would fill the memory

@@ -19,6 +19,7 @@ from unembed.tokenizers.characters import CharactersFile, CharacterTokenizer
 from unembed.tokenizers.pieces import PiecesFile, PieceTokenizer
 from unembed.tokenizers.subword import SubwordFile, SubwordTokenizer
 from unembed.tokenizers.words import WordsFile, WordTokenizer
+from unembed.visible import quoted
 
 FILE_NAME = "tokenizer.json"
 
@@ -38,12 +39,16 @@ def from_dict(values: Mapping[str, Any], *, where: str = "tokenizer") -> Tokeniz
     kinds = {str(file.__struct_config__.tag): (file, tokenizer) for file, tokenizer in KINDS}
     tag = values.get("type")
     if not isinstance(tag, str) or tag not in kinds:
-        raise TokenizerError(f"{where}: the tokenizer's type is {tag!r}; this version reads {', '.join(sorted(kinds))}")
+        raise TokenizerError(
+            f"{where}: the tokenizer's type is {quoted(tag)}; this version reads {', '.join(sorted(kinds))}"
+        )
     file, tokenizer = kinds[tag]
     try:
         checked = msgspec.convert(dict(values), type=file)
     except msgspec.ValidationError as error:
-        raise TokenizerError(f"{where}: {tag} tokenizer: {error}. Write the file again with `save`") from None
+        raise TokenizerError(
+            f"{where}: {tag} tokenizer: {str(error)[:400]}. Write the file again with `save`"
+        ) from None
     made: Tokenizer = tokenizer.from_file(checked)
     return made
 

@@ -16,6 +16,7 @@ from unembed.tokenizers import engine, proto
 from unembed.tokenizers.base import Tokenizer
 from unembed.tokenizers.pieces import PieceTokenizer
 from unembed.tokenizers.subword import SubwordTokenizer
+from unembed.visible import quoted
 
 # A vocabulary and the merges that belong to it: the names of transformers, and GPT-2's own.
 _PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
@@ -194,7 +195,7 @@ def _from_pair(vocabulary: Path, merges: Path) -> Tokenizer:
     pairs = [line.split(" ") for line in lines if line and not line.startswith("#version")]
     if broken := [pair for pair in pairs if len(pair) != 2]:
         raise TokenizerError(
-            f"{merges}: {' '.join(broken[0])!r} is no merge; a line holds two tokens with a space between"
+            f"{merges}: {quoted(' '.join(broken[0]))} is no merge; a line holds two tokens with a space between"
         )
     tokens = [(a, b) for a, b in pairs]
     return from_merges(id_of, tokens, config=read_config(vocabulary.parent), where=str(vocabulary))
@@ -205,7 +206,7 @@ def _llama2c_piece(token_id: int, text: str, score: float) -> tuple[str, float, 
         return ("<unk>", "<s>", "</s>")[token_id], score, proto.UNKNOWN if token_id == 0 else proto.CONTROL
     if token_id < 259:
         if text != f"<0x{token_id - 3:02X}>":
-            raise ValueError(f"token {token_id} is {text!r}, expected the byte <0x{token_id - 3:02X}>")
+            raise ValueError(f"token {token_id} is {quoted(text)}, expected the byte <0x{token_id - 3:02X}>")
         return text, score, proto.BYTE
     return text.replace(" ", "\u2581"), score, proto.NORMAL
 
@@ -214,6 +215,6 @@ def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in pairs:
         if key in made:
-            raise ValueError(f"the key {key!r} appears twice in one object")
+            raise ValueError(f"the key {quoted(key)} appears twice in one object")
         made[key] = value
     return made

@@ -17,6 +17,7 @@ import tokenizers
 from unembed.errors import TokenizerError
 from unembed.tokenizers import base, engine
 from unembed.tokenizers.base import Encoding, Ids
+from unembed.visible import quoted
 
 
 class SubwordFile(
@@ -203,7 +204,7 @@ class SubwordTokenizer:
             return None
         if name not in self.specials:
             raise TokenizerError(
-                f"{self.kind} tokenizer: its {role} token is said to be {name!r}, which is not among its specials: "
+                f"{self.kind} tokenizer: its {role} token is said to be {quoted(name)}, which is not among its specials: "
                 f"{', '.join(sorted(self.specials)) or 'it has none'}"
             )
         return self.specials[name]
@@ -221,7 +222,7 @@ class SubwordTokenizer:
         for name, token_id in self.specials.items():
             if token_id != self.unknown_id and token_id in self._ids_if_any(name):
                 raise TokenizerError(
-                    f"{self.kind} tokenizer: {name!r} typed in a text would become the special token {token_id}; "
+                    f"{self.kind} tokenizer: {quoted(name)} typed in a text would become the special token {token_id}; "
                     "take the special out of the model's own vocabulary, and keep it in added_tokens"
                 )
 
@@ -249,8 +250,8 @@ def _open_engine(values: Mapping[str, Any]) -> Any:
     for token in hidden.get("added_tokens", ()):
         if made.token_to_id(token["content"]) != token["id"]:
             raise TokenizerError(
-                f"tokenizer.json: added token {token['content']!r} has id {token['id']}, but the tokenizers library counts "
-                f"{made.token_to_id(token['content'])}; ids of added tokens follow the vocabulary without a gap"
+                f"tokenizer.json: added token {quoted(token['content'])} has id {token['id']}, but the tokenizers library "
+                f"counts {made.token_to_id(token['content'])}; ids of added tokens follow the vocabulary without a gap"
             )
     made.encode_special_tokens = True
     return made

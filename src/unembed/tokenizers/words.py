@@ -16,6 +16,7 @@ import numpy as np
 from unembed.errors import TokenizerError
 from unembed.tokenizers import base
 from unembed.tokenizers.base import Encoding, Ids
+from unembed.visible import quoted
 
 UNKNOWN, END = "<unk>", "<end>"
 
@@ -49,7 +50,7 @@ class WordTokenizer:
             base.check_text(word)
             if not word or any(c.isspace() for c in word):
                 raise TokenizerError(
-                    f"words tokenizer: {word!r} is no word; a word is not empty and holds no white space"
+                    f"words tokenizer: {quoted(word)} is no word; a word is not empty and holds no white space"
                 )
         base.check_unique(self.kind, [*words, UNKNOWN, END])
         self.lowercases, self.strips_accents = lowercases, strips_accents
