@@ -107,6 +107,10 @@ BROKEN = {
     ),
     "llama3_factors": (scaled("llama3", low_frequency_factor=4.0), "scaling needs low_frequency_factor below high"),
     "yarn_betas": (scaled("yarn", beta_slow=3.0), "scaling needs beta_slow below beta_fast"),
+    "yarn_theta": (
+        rotary(scaling=SCALINGS["yarn"], theta=1.0),
+        "attention.position.theta is 1.0; yarn scaling divides by its logarithm and needs it above 1",
+    ),
     "dynamic_pair": (
         rotary(scaling=SCALINGS["dynamic"], fraction=0.34),
         "scaling is dynamic, which raises theta by n/(n-2) and needs more than 2 turned entries",

@@ -143,6 +143,8 @@ def _rotary_rules(rotary: Rotary, d_head: int) -> Iterator[str]:
         yield "attention.position.scaling needs low_frequency_factor below high_frequency_factor"
     if isinstance(scaling, YarnScaling) and scaling.beta_slow >= scaling.beta_fast:
         yield "attention.position.scaling needs beta_slow below beta_fast"
+    if isinstance(scaling, YarnScaling) and rotary.theta <= 1:
+        yield f"attention.position.theta is {rotary.theta}; yarn scaling divides by its logarithm and needs it above 1"
     if isinstance(scaling, DynamicScaling) and n_rotated == 2:
         yield "attention.position.scaling is dynamic, which raises theta by n/(n-2) and needs more than 2 turned entries"
 

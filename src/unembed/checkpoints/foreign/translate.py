@@ -18,6 +18,7 @@ from unembed.checkpoints.formats.safetensors import clean_names
 from unembed.checkpoints.rules.accounting import ConfigReader, Excused
 from unembed.checkpoints.rules.ignoring import ignored_names
 from unembed.checkpoints.rules.names import with_one_spelling
+from unembed.checkpoints.rules.repeats import settle
 from unembed.checkpoints.rules.tensors import to_ours
 from unembed.errors import CheckpointError, SpecError, UsageError
 from unembed.model import counts
@@ -77,6 +78,10 @@ class Named(Mapping[str, Tensor]):
     def without(self, name: str) -> "Named":
         """All but one of them."""
         return Named(self._tensors, {ours: theirs for ours, theirs in self._name_of.items() if ours != name})
+
+    def moved(self, name: str, to: str) -> "Named":
+        """One of them under another name, in the place of whatever has that name."""
+        return Named(self._tensors, {**self.without(name)._name_of, to: self._name_of[name]})
 
 
 class LoadReport(NamedTuple):
@@ -164,8 +169,13 @@ def assemble(source: Source, described: Described, *, dtype: Dtype = None) -> Tr
     """The model of a source once it is decided whether it is tied, as `translate` says."""
     family, (spec, tie, tensors, excused) = source.family, described
     rules = list(family.rules(spec))
-    needed = {rule.theirs: rule.ours for rule in rules}
-    ignored = ignored_names(source.ignored, tensors.file_names, needed, where=f"{source.where}: {family.name}")
+    names = tensors.file_names
+    settled = settle(family.duplicates, tensors, names, is_tied=spec.ties_embeddings, patterns=source.ignored)
+    needed = {rule.theirs: rule.ours for rule in rules if rule.theirs not in settled.instead}
+    ignored = ignored_names(source.ignored, names, needed, where=f"{source.where}: {family.name}")
+    for original, theirs in settled.instead.items():
+        tensors = tensors.moved(theirs, original)
+    excused = [*excused, *settled.excused]
     if tie.repeats:
         tensors = tensors.without(family.head)
         excused = [*excused, Excused(family.head, f"repeats {family.embed}, to the last bit")]

@@ -232,8 +232,8 @@ def _check_duplicates(
         if not torch.equal(stored[one.theirs], stored[one.original]):
             raise CheckpointError(
                 f"{where}: {family}: {short(one.theirs)} should repeat {short(one.original)} and differs from it; which of "
-                "the two is meant cannot be told. Remove the wrong one, or take the second: --ignore-tensor "
-                f"{short(one.theirs)}."
+                f"the two is meant cannot be told. Leave one of them out: --ignore-tensor {short(one.original)} "
+                f"takes the first, as transformers 5 does; --ignore-tensor {short(one.theirs)} takes the second."
             )
         del left[one.theirs]
         excused.append(Excused(one.theirs, f"repeats {one.original}, to the last bit"))
