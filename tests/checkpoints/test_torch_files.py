@@ -1,7 +1,10 @@
 """PyTorch's own files: tensors come out as they went in; programs, lies and bombs are refused without being run (A33)."""
 
 import io
+import json
+import os
 import pickle
+import threading
 import zipfile
 
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 import torch
 
 from checkpoints.test_pickles import Trap, archive_of
+from unembed.checkpoints.foreign.huggingface import read_weights
 from unembed.checkpoints.formats.torch_files import read_torch
 from unembed.errors import CheckpointError, UnsafeError
 
@@ -107,6 +111,24 @@ def test_other_pickles_are_refused_without_running_them(tmp_path):
         with pytest.raises(UnsafeError, match=message):
             read_torch(tmp_path / "m.pt")
     assert not (tmp_path / "marker").exists()
+
+
+@pytest.mark.parametrize("ending", ["bin", "safetensors"])
+def test_a_pipe_among_the_files_of_an_index_is_refused_and_not_waited_for(tmp_path, ending):
+    os.mkfifo(tmp_path / f"s.{ending}")
+    index = {"bin": "pytorch_model.bin.index.json", "safetensors": "model.safetensors.index.json"}[ending]
+    (tmp_path / index).write_text(json.dumps({"weight_map": {"lm_head.weight": f"s.{ending}"}}))
+    seen = []
+
+    def reads():
+        with pytest.raises(CheckpointError, match=rf"s\.{ending}: is no regular file but a pipe\. Write its content"):
+            read_weights(tmp_path)
+        seen.append(True)
+
+    thread = threading.Thread(target=reads, daemon=True)  # a reader that waits must not hang the tests
+    thread.start()
+    thread.join(timeout=20)
+    assert seen
 
 
 def rewritten(path, change, *, compression=zipfile.ZIP_STORED):

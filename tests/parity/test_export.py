@@ -13,8 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from parity import PARITIES
+from parity import BY_NAME, PARITIES
 from parity.harness import exactly, quiet_transformers
+from parity.tiny import model_of
 from unembed.checkpoints.families.llama import FAMILY as LLAMA
 from unembed.checkpoints.families.neox import FAMILY as NEOX
 from unembed.checkpoints.foreign.export import family_for, split, why_not, write_huggingface
@@ -138,6 +139,31 @@ def test_half_precision_files(parity, half, reference, tmp_path):
     assert json.loads((out / "config.json").read_text())["dtype"] == str(half)[6:]
     model = open_in_transformers(parity, out)
     assert {parameter.dtype for parameter in model.parameters()} == {half}
+
+
+def with_types(model, norms, rest):
+    """The model with its norms in one type and all else in another."""
+    for name, parameter in model.named_parameters():
+        parameter.data = parameter.data.to(norms if "norm" in name else rest)
+    return model
+
+
+TYPES = {
+    "float32": (torch.float32, torch.bfloat16),
+    "bfloat16": (torch.bfloat16, torch.bfloat16),
+    "float64": (torch.float64, torch.float32),
+}
+
+
+@pytest.mark.parametrize(("declared", "types"), [*TYPES.items(), ("float32", (torch.bfloat16, torch.float16))])
+def test_the_declared_type_holds_all_that_is_written(declared, types, tmp_path):
+    """transformers casts every tensor to the type that config.json names, so it must be the widest needed."""
+    write_huggingface(with_types(model_of(BY_NAME["llama"], tied=True), *types), tmp_path, family=LLAMA)
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == declared
+    stored = load_file(tmp_path / "model.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == set(types)
+    opened = open_in_transformers(BY_NAME["llama"], tmp_path).state_dict()
+    assert all(torch.equal(opened[name].double(), tensor.double()) for name, tensor in stored.items())
 
 
 @EACH

@@ -9,6 +9,7 @@ from oracles.specs import base, changed
 from small import run_config, small_model, trainer_of
 from unembed.checkpoints.convert import convert
 from unembed.checkpoints.families import FAMILIES, gpt2
+from unembed.checkpoints.foreign import export as foreign_export
 from unembed.checkpoints.foreign import huggingface
 from unembed.checkpoints.foreign.export import write_huggingface
 from unembed.checkpoints.foreign.translate import translate
@@ -324,6 +325,17 @@ def test_export_fails_when_a_rule_loses_bits(folder, monkeypatch):
     found = export.claim(folder)
     assert found.status == "failed"
     assert found.worst > 0
+
+
+def test_export_fails_when_config_json_names_a_type_that_cannot_hold_a_tensor(monkeypatch):
+    model = small_model(GPT2, dtype=torch.float32)
+    model.embed.table.data = model.embed.table.data.half()
+    mixed = Subject(name="small", model=model)
+    assert export.claim(mixed).status == "proved"
+    monkeypatch.setattr(foreign_export, "declared_type", lambda tensors: "float16")
+    found = export.claim(mixed)
+    assert found.status == "failed"
+    assert "config.json says float16, which cannot hold" in found.detail
 
 
 def test_export_fails_when_the_model_is_not_what_its_file_holds(folder):

@@ -11,6 +11,7 @@ from unembed.checkpoints.foreign.translate import account, translate
 from unembed.checkpoints.formats.safetensors import read_tensors
 from unembed.checkpoints.formats.safetensors_write import encode_tensors
 from unembed.checkpoints.load import open_source
+from unembed.checkpoints.rules.repeats import settle
 from unembed.checkpoints.rules.tensors import to_theirs
 from unembed.errors import SpecError
 from unembed.verify.claim import Claim, Subject, failed, judged
@@ -27,13 +28,18 @@ def claim(subject: Subject) -> Claim:
             model, family, note = exportable(subject.model, prefers=prefers)
         except SpecError as error:
             return _native(subject, folder, str(error))
-        write_huggingface(model, folder, family=family)
+        written = write_huggingface(model, folder, family=family)
         back = translate(huggingface.open_folder(folder), dtype="file")
         if back.spec != model.spec:
             return failed(NAME, f"read again as {family.name}, the description is another one")
         ours, theirs = dict(model.named_parameters()), dict(back.named_parameters())
         changed = sorted(name for name in ours if not _equal(ours[name], theirs[name]))
         detail = f"{len(ours)} tensors as {family.name}, written and read again" + (f"; {note}" if note else "")
+        declared: torch.dtype = getattr(torch, huggingface.read_config(folder / huggingface.CONFIG)["dtype"])
+        if rounded := [name for name, one in written.items() if not _equal(one.to(declared).to(one.dtype), one)]:
+            return failed(
+                NAME, f"config.json says {str(declared)[6:]}, which cannot hold {len(rounded)} tensors: {rounded[:3]}"
+            )
         if subject.source is not None and subject.source.family.name == family.name:
             detail += "; and back to the file's own tensors"
             changed += _changed_from_source(subject)
@@ -49,7 +55,10 @@ def _changed_from_source(subject: Subject) -> list[str]:
     # mapped afresh: the model's parameters are the memory of the first reading, and would agree with themselves
     again = open_source(Path(subject.source.where)) or subject.source
     stored = account(again).tensors
-    return [name for name in written if not _equal(written[name].to(stored[name].dtype), stored[name])]
+    tied, ignored = spec.ties_embeddings, subject.source.ignored
+    instead = settle(family.duplicates, stored, stored.file_names, is_tied=tied, patterns=ignored).instead
+    read = {name: stored[instead.get(name, name)] for name in written}
+    return [name for name in written if not _equal(written[name].to(read[name].dtype), read[name])]
 
 
 def _native(subject: Subject, folder: Path, why: str) -> Claim:

@@ -5,7 +5,8 @@ keep every bit and their type. The next file to read is gguf_export.py.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,6 @@ def write_huggingface(
         name: tensor.contiguous()
         for name, tensor in to_theirs(family.rules(spec), dict(model.named_parameters()), repeats).items()
     }
-    kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()})
     shards = split(tensors, shard_bytes)
     names = (
         [WEIGHTS]
@@ -176,8 +176,21 @@ def write_huggingface(
         weight_map = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
         _write(folder / INDEX, [_json(index)], files)
-    _write(folder / CONFIG, [_json(config_of(family, spec, kinds[0]) | dict(special_ids or {}))], files)
+    _write(
+        folder / CONFIG,
+        [_json(config_of(family, spec, declared_type(tensors.values())) | dict(special_ids or {}))],
+        files,
+    )
     return tensors
+
+
+def declared_type(tensors: Iterable[Tensor]) -> str:
+    """The narrowest type that holds every number of the tensors: transformers casts all of them to what config.json says.
+
+    >>> declared_type([torch.zeros(1, dtype=torch.bfloat16), torch.zeros(1, dtype=torch.float16)])
+    'float32'
+    """
+    return str(reduce(torch.promote_types, [tensor.dtype for tensor in tensors])).removeprefix("torch.")
 
 
 def split(tensors: Mapping[str, Tensor], limit_bytes: int) -> list[dict[str, Tensor]]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from unembed.checkpoints.formats import pickle_scan
 from unembed.checkpoints.formats.safetensors import short
 from unembed.errors import CheckpointError, UnsafeError
+from unembed.places import refuse_special
 
 ADVICE = (
     "Ask for the same weights as .safetensors (save_file in safetensors.torch), which hold numbers and nothing else."
@@ -48,6 +49,7 @@ def read_torch(path: Path) -> TorchFile:
     Raises: UnsafeError naming what in the pickle is no tensor or plain value; CheckpointError for a broken archive, sizes
     that contradict each other, or a file that holds no weights.
     """
+    refuse_special(path, CheckpointError)
     _check_archive(path)
     try:
         # weights_only: PyTorch's own list of harmless names is the second check
