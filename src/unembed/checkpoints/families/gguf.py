@@ -3,7 +3,7 @@
 A GGUF's keys stand under the name of its architecture (`llama.block_count`); here they are read without it. Whether the
 head is tied is said by the file alone: without `output.weight` the table is used twice. llama.cpp turns neighbouring
 entries of a head, so its converter reorders the rows of q and k, which is undone here. Source: llama.cpp, gguf-py's
-constants.py and convert_hf_to_gguf.py, `permute`. The next file to read is ../foreign/gguf.py.
+constants.py and convert_hf_to_gguf.py, `permute`. The next file to read is gguf_rope.py.
 """
 
 import struct
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from unembed.checkpoints.families.base import Family
+from unembed.checkpoints.families.gguf_rope import read_scaling, write_scaling
 from unembed.checkpoints.rules.accounting import ConfigReader
 from unembed.checkpoints.rules.tensors import Interleaved, Rule, Same, Stacked
 from unembed.model.presets.row import EVERY_BIAS, attention, embedding, head
@@ -20,8 +21,6 @@ from unembed.model.spec import (
     GatedMlp,
     LayerNorm,
     Learned,
-    LinearScaling,
-    Llama3Scaling,
     PlainMlp,
     RmsNorm,
     Rotary,
@@ -31,9 +30,6 @@ from unembed.model.spec import (
 
 TIE_RULE = "GGUF's rule: a file without output.weight is tied"
 EMBED, HEAD = "token_embd.weight", "output.weight"
-# The scaling of Llama 3.1 and later, which a GGUF holds as a tensor of factors instead of by its numbers.
-LLAMA3_KEY = "rope_freqs"
-_SCALINGS = {"none": None, "linear": "linear"}
 
 
 def read_llama(config: ConfigReader) -> TransformerSpec:
@@ -47,17 +43,14 @@ def read_llama(config: ConfigReader) -> TransformerSpec:
     config.only("expert_count", 0, reason="mixtures of experts are another model")
     config.only("attention.sliding_window", reason="this architecture has no window in llama.cpp")
     norm = RmsNorm(eps=_decimal(config.number("attention.layer_norm_rms_epsilon")), gain="plain")
+    theta = _decimal(config.number("rope.freq_base", None) or 10_000.0)
+    scaling = read_scaling(config, theta=theta, d_head=d_head, decimal=_decimal)
     block = Block(
         attention=attention(
             n_heads,
             d_head,
             n_kv_heads=n_kv_heads,
-            position=Rotary(
-                theta=_decimal(config.number("rope.freq_base", None) or 10_000.0),
-                pairing="half",
-                fraction=1.0,
-                scaling=_scaling(config),
-            ),
+            position=Rotary(theta=theta, pairing="half", fraction=1.0, scaling=scaling),
             sees=Causal(window=None),
         ),
         mlp=GatedMlp(d_mlp=config.integer("feed_forward_length"), activation="silu", has_bias=False),
@@ -67,7 +60,7 @@ def read_llama(config: ConfigReader) -> TransformerSpec:
     return TransformerSpec(
         context_length=context_length,
         embedding=embedding(vocab_size, d_model),
-        blocks=(block,) * config.integer("block_count"),
+        blocks=(block,) * config.layers("block_count"),
         final_norm=norm,
         head=head(is_tied=False),
     )
@@ -91,17 +84,7 @@ def write_llama(spec: TransformerSpec) -> dict[str, Any]:
     if not isinstance(position, Rotary):
         return made
     made |= {"rope.dimension_count": position.n_rotated(attn.d_head), "rope.freq_base": position.theta}
-    if isinstance(position.scaling, LinearScaling):
-        made |= {"rope.scaling.type": "linear", "rope.scaling.factor": position.scaling.factor}
-    elif isinstance(position.scaling, Llama3Scaling):
-        scaling = position.scaling
-        made[LLAMA3_KEY] = {
-            "factor": scaling.factor,
-            "low_frequency_factor": scaling.low_frequency_factor,
-            "high_frequency_factor": scaling.high_frequency_factor,
-            "original_context": scaling.original_context,
-        }
-    return made
+    return made | write_scaling(position, attn.d_head)
 
 
 def rules_llama(spec: TransformerSpec) -> Iterator[Rule]:
@@ -137,7 +120,7 @@ def read_gpt2(config: ConfigReader) -> TransformerSpec:
     return TransformerSpec(
         context_length=context_length,
         embedding=embedding(vocab_size, d_model, position=Learned(n_rows=context_length, offset=0)),
-        blocks=(block,) * config.integer("block_count"),
+        blocks=(block,) * config.layers("block_count"),
         final_norm=norm,
         head=head(is_tied=False),
     )
@@ -176,22 +159,6 @@ def rules_gpt2(spec: TransformerSpec) -> Iterator[Rule]:
     yield Same("output_norm.bias", "final_norm.bias")
     if not spec.ties_embeddings:
         yield Same(HEAD, "head.table")
-
-
-def _scaling(config: ConfigReader) -> LinearScaling | Llama3Scaling | None:
-    kind = config.one_of("rope.scaling.type", _SCALINGS, "none")
-    factor = config.number("rope.scaling.factor", None)
-    factors = config.group(LLAMA3_KEY)
-    if factors is not None:
-        return Llama3Scaling(
-            factor=factors.number("factor"),
-            low_frequency_factor=factors.number("low_frequency_factor"),
-            high_frequency_factor=factors.number("high_frequency_factor"),
-            original_context=factors.integer("original_context"),
-        )
-    if kind == "linear" and factor is None:
-        raise config.error("rope.scaling.type is linear and rope.scaling.factor is missing")
-    return LinearScaling(factor=factor) if kind == "linear" else None
 
 
 def _decimal(number: float) -> float:

@@ -24,7 +24,7 @@ def read(config: ConfigReader) -> TransformerSpec:
     size = Size(
         vocab_size=config.integer("vocab_size"),
         d_model=d_model,
-        n_layers=config.integer("n_layers"),
+        n_layers=config.layers("n_layers"),
         n_heads=n_heads,
         n_kv_heads=config.integer("n_kv_heads"),
         d_head=d_model // n_heads,

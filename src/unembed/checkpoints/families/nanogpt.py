@@ -23,7 +23,7 @@ def read(config: ConfigReader) -> TransformerSpec:
         vocab_size=config.integer("vocab_size"),
         context_length=config.integer("block_size"),
         d_model=d_model,
-        n_layers=config.integer("n_layer"),
+        n_layers=config.layers("n_layer"),
         n_heads=n_heads,
         has_bias=config.flag("bias"),
         activation="gelu",

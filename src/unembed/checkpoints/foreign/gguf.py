@@ -1,30 +1,26 @@
 """A GGUF file as the source of a model: its keys without the architecture's name, its tensors made when asked for.
 
-Llama 3.1 and later keep their rotary scaling as a tensor of divisors; it is recognised by its numbers or refused, so that
-none is dropped. The tokenizer inside the file comes with it. The next file to read is gguf_export.py.
+Llama 3.1 and later keep their rotary scaling as a tensor of divisors; it goes to the family with the keys, so that none is
+dropped. The tokenizer inside the file comes with it. The next file to read is gguf_export.py.
 """
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from unembed.checkpoints.families.gguf import ARCHITECTURES, HEAD, LLAMA3_KEY
+from unembed.checkpoints.families.gguf import ARCHITECTURES, HEAD
+from unembed.checkpoints.families.gguf_rope import DIVISORS_KEY, FACTORS
 from unembed.checkpoints.foreign.translate import TIE_KEY, Source
 from unembed.checkpoints.formats.gguf.read import GgufFile, read_gguf
 from unembed.errors import CheckpointError, TokenizerError
-from unembed.model.positions.rotary import frequencies
-from unembed.model.spec import Llama3Scaling, Rotary
 from unembed.tokenizers.base import Tokenizer
 from unembed.tokenizers.gguf_vocabulary import read_vocabulary
 
-FACTORS = "rope_freqs.weight"
 ARCHITECTURE_KEY = "general.architecture"
-# What is published: Llama 3.1 (8) and 3.2 (32); the other numbers are the same for all.
-_LLAMA3_FACTORS = (8.0, 32.0)
-_LLAMA3_ORIGINAL = 8192
+# Pairs of a head; a longer tensor of divisors is none, and becomes no list of so many numbers.
+_MOST_PAIRS = 4096
 # Keys that describe a file, quantisation and prompting, not the function.
 _PASSED_OVER = ("general.", "tokenizer.", "quantize.", "split.")
 
@@ -71,42 +67,32 @@ def open_gguf(path: Path) -> Source:
 
 
 def config_of(file: GgufFile, architecture: str) -> dict[str, Any]:
-    """The architecture's keys without its name, and what the file's tensors say: the tie, the rows, the scaling."""
+    """The architecture's keys without its name, and what the file's tensors say: the tie, the rows, the scaling.
+
+    Raises: CheckpointError for rotary divisors that are no row.
+    """
     prefix = f"{architecture}."
     config = {
         key.removeprefix(prefix): value for key, value in file.metadata.items() if not key.startswith(_PASSED_OVER)
     }
     table = file.tensors.get("token_embd.weight")
-    if "vocab_size" not in config and table is not None:
+    if "vocab_size" not in config and table is not None and table.shape:
         config["vocab_size"] = table.shape[0]
     if FACTORS in file.tensors:
-        config[LLAMA3_KEY] = _known_scaling(file, config)
+        config[DIVISORS_KEY] = _divisors(file)
     config[TIE_KEY] = HEAD not in file.tensors
     return config
 
 
-def _known_scaling(file: GgufFile, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers behind a tensor of divisors. Raises: CheckpointError where they are none that was published."""
-    divisors = file.tensor(FACTORS).double()
-    d_head, theta = 2 * divisors.numel(), config.get("rope.freq_base", 10_000.0)
-    for factor in _LLAMA3_FACTORS:
-        scaling = Llama3Scaling(
-            factor=factor, low_frequency_factor=1.0, high_frequency_factor=4.0, original_context=_LLAMA3_ORIGINAL
+def _divisors(file: GgufFile) -> list[float]:
+    shape = file.tensors[FACTORS].shape
+    if len(shape) != 1 or shape[0] > _MOST_PAIRS:
+        raise CheckpointError(
+            f"{file.path}: {FACTORS} has shape {list(shape)}, expected one row of divisors, one for each pair of a head "
+            f"and at most {_MOST_PAIRS:,}. The file is damaged, or of another architecture."
         )
-        rotary = Rotary(theta=float(theta), pairing="half", fraction=1.0, scaling=scaling)
-        plain = Rotary(theta=float(theta), pairing="half", fraction=1.0, scaling=None)
-        expected = frequencies(plain, d_head) / frequencies(rotary, d_head)
-        if torch.allclose(divisors, expected, rtol=1e-4, atol=0):
-            return {
-                "factor": factor,
-                "low_frequency_factor": 1.0,
-                "high_frequency_factor": 4.0,
-                "original_context": _LLAMA3_ORIGINAL,
-            }
-    raise CheckpointError(
-        f"{file.path}: {FACTORS} holds rotary divisors that belong to no published scaling (Llama 3.1 and 3.2 are known). "
-        "Ask for the model as a Hugging Face folder, whose config.json names them."
-    )
+    numbers: list[float] = file.tensor(FACTORS).double().tolist()
+    return numbers
 
 
 def tokenizer_of(file: GgufFile) -> tuple[Tokenizer | None, tuple[str, ...]]:

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from unembed.checkpoints.families.base import Family
-from unembed.checkpoints.families.gguf import ARCHITECTURES, LLAMA3_KEY
+from unembed.checkpoints.families.gguf import ARCHITECTURES
+from unembed.checkpoints.families.gguf_rope import DIVISORS_KEY, FACTORS, OWN_PREFIX
 from unembed.checkpoints.foreign.export import in_a_form, why_not
-from unembed.checkpoints.foreign.gguf import ARCHITECTURE_KEY, FACTORS
+from unembed.checkpoints.foreign.gguf import ARCHITECTURE_KEY
 from unembed.checkpoints.formats.gguf.write import write_gguf
 from unembed.checkpoints.rules.tensors import to_theirs
 from unembed.errors import SpecError
-from unembed.model.positions.rotary import frequencies
-from unembed.model.spec import Llama3Scaling, Rotary, TransformerSpec
+from unembed.model.spec import TransformerSpec
 from unembed.model.transformer import Transformer
 from unembed.tokenizers.gguf_keys import gguf_keys
 
@@ -45,13 +44,13 @@ def write(model: Transformer, path: Path, *, name: str) -> tuple[int, int, list[
     tensors = to_theirs(family.rules(spec), weights)
     tensors = {key: tensor.float() if tensor.ndim == 1 else tensor for key, tensor in tensors.items()}
     keys = family.write(spec)
-    if keys.pop(LLAMA3_KEY, None) is not None:
-        tensors[FACTORS] = _divisors(spec)
+    if (divisors := keys.pop(DIVISORS_KEY, None)) is not None:
+        tensors[FACTORS] = torch.tensor(divisors, dtype=torch.float32)
     metadata: dict[str, Any] = {
         ARCHITECTURE_KEY: family.architecture,
         "general.name": name,
         "general.file_type": _FILE_TYPES.get(model.embed.table.dtype, 0),
-        **{f"{family.architecture}.{key}": value for key, value in keys.items()},
+        **{key if key.startswith(OWN_PREFIX) else f"{family.architecture}.{key}": keys[key] for key in keys},
     }
     found = None
     if model.tokenizer is None:
@@ -61,12 +60,3 @@ def write(model: Transformer, path: Path, *, name: str) -> tuple[int, int, list[
     metadata |= {"tokenizer.ggml.model": "no_vocab"} if found is None else found
     write_gguf(path, metadata, tensors)
     return len(tensors), sum(tensor.numel() for tensor in weights.values()), notes
-
-
-def _divisors(spec: TransformerSpec) -> Tensor:
-    """What llama.cpp divides each pair's frequency by: Llama 3.1's scaling as a tensor."""
-    attn = spec.blocks[0].attention
-    assert isinstance(attn.position, Rotary)
-    assert isinstance(attn.position.scaling, Llama3Scaling)
-    plain = Rotary(theta=attn.position.theta, pairing="half", fraction=attn.position.fraction, scaling=None)
-    return (frequencies(plain, attn.d_head) / frequencies(attn.position, attn.d_head)).float()

@@ -126,7 +126,9 @@ class Accounted(NamedTuple):
 def account(source: Source) -> Accounted:
     """The spec of a source with an untied head: every key of its config has a meaning. Raises: CheckpointError."""
     family = source.family
-    config = ConfigReader(source.config, family=family.name, where=source.where, file=family.file)
+    config = ConfigReader(
+        source.config, family=family.name, where=source.where, file=family.file, n_tensors=len(source.tensors)
+    )
     flag = config.flag(TIE_KEY, None)
     untied = read_spec(family, config)
     excused = config.finish()

@@ -35,16 +35,25 @@ class ConfigReader:
     """One object of a config, read key by key. Every reading method counts its key as used; `finish` settles the account.
 
     A value that is absent or null gives the default; a wrong type stops the load. `held` lists the keys that only one value
-    is accepted for: key, values, reason.
+    is accepted for: key, values, reason. `n_tensors` is how many tensors there are, where that is known: no model has more
+    layers.
     """
 
     def __init__(
-        self, config: Mapping[str, Any], *, family: str, where: str, prefix: str = "", file: str | None = None
+        self,
+        config: Mapping[str, Any],
+        *,
+        family: str,
+        where: str,
+        prefix: str = "",
+        file: str | None = None,
+        n_tensors: int | None = None,
     ) -> None:
         self.family = family
         self.file = file or f"{family}.py"
         self.where = where
         self._config = config
+        self._n_tensors = n_tensors
         self._prefix = prefix
         self._used: set[str] = set()
         self._excused: list[Excused] = []
@@ -73,6 +82,11 @@ class ConfigReader:
             raise self.error(
                 f"{self._prefix}{key} is {_short(n)}; models of more than {MOST_LAYERS:,} layers are not read"
             )
+        if self._n_tensors is not None and n > self._n_tensors:
+            raise self.error(
+                f"{self._prefix}{key} is {n}, but there are {self._n_tensors} tensors, and each layer has some. Copy or "
+                "download the model again."
+            )
         return n
 
     def integer_or_null(self, key: str) -> int | None:
@@ -93,6 +107,15 @@ class ConfigReader:
         if type(value) not in (int, float) or abs(value) >= 2**63 or not math.isfinite(value) or value <= 0:
             raise self.error(f"{self._prefix}{key} is {_short(value)}, expected a number above 0")
         return float(value)
+
+    def numbers(self, key: str) -> list[float] | None:
+        """A list of finite numbers above 0, or None. Raises: CheckpointError."""
+        value = self._take(key, None)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(type(one) is float and 0 < one < math.inf for one in value):
+            raise self.error(f"{self._prefix}{key} is {_short(value)}, expected a list of numbers above 0")
+        return value
 
     def number_or_null(self, key: str) -> float | None:
         """A number above 0, or null for none; the key must be there. Raises: CheckpointError."""
