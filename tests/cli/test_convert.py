@@ -1,6 +1,7 @@
 """convert, inspect and verify as commands: what they print, what they leave, and their exit codes."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -8,11 +9,14 @@ import torch
 from commands import run as command
 from oracles.specs import base, changed
 from small import small_model
+from unembed.checkpoints.convert import convert
 from unembed.checkpoints.families import gpt2
 from unembed.checkpoints.foreign import huggingface
 from unembed.checkpoints.foreign.export import write_huggingface
 from unembed.checkpoints.formats.safetensors_write import encode_tensors
 from unembed.checkpoints.load import load
+from unembed.errors import CheckpointError
+from unembed.python_texts import generate
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.characters import CharacterTokenizer
 from unembed.tokenizers.words import WordTokenizer
@@ -227,6 +231,40 @@ def test_ids_that_a_config_gives_to_start_and_end_are_kept_and_end_a_text(folder
     refused = command("sample", folder, "--prompt", "a")
     assert refused.code == 3
     assert "eos_token_id is 'x', expected a token's id" in refused.err
+
+
+def written_by(place):
+    return generate(load(place), "a", tokens=4, temperature=0.0).values["ids"]
+
+
+def test_the_ends_that_only_generation_config_names_end_a_text_and_are_written_back(folder, tmp_path):
+    """Chat models name several ends there and one in config.json; transformers follows generation_config.json."""
+    config = json.loads((folder / "config.json").read_text())
+    ids = written_by(folder)
+    end = ids[1]
+    (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": 12}))
+    generation = folder / "generation_config.json"
+    generation.write_text(json.dumps({"eos_token_id": [12, end, 9_999], "temperature": 0.6}))
+    assert written_by(folder) == ids[: ids.index(end)]
+    assert load(folder / "model.safetensors").special_ids["eos_token_id"] == [12, end]  # 9,999 has no row
+    convert(folder, tmp_path / "run", to="native")
+    convert(tmp_path / "run", tmp_path / "back")
+    for file in ("config.json", "generation_config.json"):
+        assert json.loads((tmp_path / "back" / file).read_text())["eos_token_id"] == [12, end]
+    generation.write_text(json.dumps({"temperature": 0.6}))
+    assert load(folder).special_ids["eos_token_id"] == 12
+    for wrong, said in (
+        ('{"eos_token_id": "x"}', r"eos_token_id is 'x', expected a token's id\. Mend generation_config\.json"),
+        ('{"eos_token_id": 1', r"generation_config\.json: is not the JSON"),
+        ("[" * 100_000, r"generation_config\.json: "),
+    ):
+        generation.write_text(wrong)
+        with pytest.raises(CheckpointError, match=said):
+            load(folder)
+    generation.unlink()
+    os.mkfifo(generation)
+    with pytest.raises(CheckpointError, match=r"generation_config\.json: is no regular file but a pipe"):
+        load(folder)
 
 
 def test_one_file_and_an_index_are_two_models_and_refused(folder):

@@ -20,7 +20,7 @@ from unembed.checkpoints.run.native import read_json_object
 from unembed.errors import CheckpointError, did_you_mean
 from unembed.places import check_path
 
-CONFIG = "config.json"
+CONFIG, GENERATION = "config.json", "generation_config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 OLD_WEIGHTS, OLD_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 _CONFIG_LIMIT_BYTES = 16 * 2**20
@@ -30,7 +30,8 @@ _INDEX_LIMIT_BYTES = 64 * 2**20
 def open_folder(folder: Path) -> Source:
     """The source in a folder with a config.json. Raises: CheckpointError, UnsafeError."""
     config = read_config(folder / CONFIG)
-    return Source(family_of(config, folder / CONFIG), "huggingface", config, read_weights(folder), str(folder))
+    family, end = family_of(config, folder / CONFIG), generation_end(folder)
+    return Source(family, "huggingface", config, read_weights(folder), str(folder), generation_end=end)
 
 
 def open_file(file: Path) -> Source:
@@ -43,7 +44,8 @@ def open_file(file: Path) -> Source:
             f"{file}: holds numbers and no description; expected {CONFIG} beside it. Copy the model's {CONFIG} there."
         )
     read = read_config(config)
-    return Source(family_of(read, config), file.suffix.removeprefix("."), read, _read(file), str(file))
+    family, end = family_of(read, config), generation_end(file.parent)
+    return Source(family, file.suffix.removeprefix("."), read, _read(file), str(file), generation_end=end)
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -54,6 +56,15 @@ def read_config(path: Path) -> dict[str, Any]:
             f"{path}: is a folder, expected the file that describes the model. Copy or download it again."
         )
     return read_json_object(path, _CONFIG_LIMIT_BYTES)
+
+
+def generation_end(folder: Path) -> Any:
+    """The `eos_token_id` of a folder's generation_config.json, unchecked; None where it says nothing.
+
+    Chat models name the ids that end an answer there alone. Raises: CheckpointError for a file that cannot be read.
+    """
+    path = folder / GENERATION
+    return read_config(path).get("eos_token_id") if os.path.lexists(path) else None
 
 
 def family_of(config: dict[str, Any], path: Path) -> Family:

@@ -41,7 +41,7 @@ class Source(NamedTuple):
 
     `format` names the format in reports, `where` the file in messages. A tensor may be made when it is asked for, each time
     anew; `types` are those of the file, where the tensors have others. `ignored` names surplus tensors to be left out, as
-    rules/ignoring.py says.
+    rules/ignoring.py says. `generation_end` is the end that a generation_config.json names.
     """
 
     family: Family
@@ -53,6 +53,7 @@ class Source(NamedTuple):
     tokenizer: Tokenizer | None = None
     notes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    generation_end: Any = None
 
 
 class Named(Mapping[str, Tensor]):
@@ -222,20 +223,21 @@ def assemble(source: Source, described: Described, *, dtype: Dtype = None) -> Tr
 def special_ids(source: Source, vocab_size: int) -> dict[str, Any]:
     """The ids that a config gives to start, end and padding; those without a row in the table name nothing and are left out.
 
-    An end may be several ids. Raises: CheckpointError for what is no id.
+    An end may be several ids; that of a generation_config.json comes before the config's, as in transformers.
+    Raises: CheckpointError for what is no id.
     """
     found: dict[str, Any] = {}
     for key in SPECIAL_KEYS:
-        value = source.config.get(key)
+        value, file = source.config.get(key), "config.json"
+        if key == "eos_token_id" and source.generation_end is not None:
+            value, file = source.generation_end, "generation_config.json"
         several: list[Any] = value if isinstance(value, list) and key == "eos_token_id" else [value]
         if value is None:
             continue
         if not all(type(one) is int for one in several):
-            raise CheckpointError(
-                f"{source.where}: {key} is {str(value)[:60]!r}, expected a token's id. Mend config.json."
-            )
-        if all(0 <= one < vocab_size for one in several):
-            found[key] = value
+            raise CheckpointError(f"{source.where}: {key} is {str(value)[:60]!r}, expected a token's id. Mend {file}.")
+        if rows := [one for one in several if 0 <= one < vocab_size]:
+            found[key] = rows if isinstance(value, list) else value
     return found
 
 
