@@ -14,8 +14,8 @@ from unembed.checkpoints.families import gpt2
 from unembed.checkpoints.foreign import huggingface
 from unembed.checkpoints.foreign.export import write_huggingface
 from unembed.checkpoints.formats.safetensors_write import encode_tensors
-from unembed.checkpoints.load import load
-from unembed.errors import CheckpointError
+from unembed.checkpoints.load import find, load, open_found
+from unembed.errors import CheckpointError, UsageError
 from unembed.python_texts import generate
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.characters import CharacterTokenizer
@@ -275,7 +275,7 @@ def test_one_file_and_an_index_are_two_models_and_refused(folder):
     assert "which of the two are the model's weights cannot be told" in done.err
 
 
-def test_types_mixed_in_one_file_are_widened_to_the_widest(folder):
+def test_types_mixed_in_one_file_are_widened_to_the_widest(folder, tmp_path):
     tensors = huggingface.read_weights(folder)
     mixed = {
         name: tensor.double() if "ln_f" in name else tensor.half() if "mlp" in name else tensor
@@ -284,3 +284,12 @@ def test_types_mixed_in_one_file_are_widened_to_the_widest(folder):
     (folder / "model.safetensors").write_bytes(b"".join(bytes(p) for p in encode_tensors(mixed, label="x")))
     assert command("sample", folder, "--prompt", "a", "--tokens", "2").code == 0
     assert {parameter.dtype for parameter in load(folder).parameters()} == {torch.float64}
+    convert(folder, tmp_path / "run", to="native")  # as they are
+    assert len({parameter.dtype for parameter in open_found(find(tmp_path / "run"), dtype="file").parameters()}) == 3
+    assert {parameter.dtype for parameter in load(tmp_path / "run").parameters()} == {torch.float64}
+    assert load(tmp_path / "run")(torch.tensor([[0, 1]])).dtype == torch.float64
+    for mixes in (folder, tmp_path / "run"):
+        with pytest.raises(
+            UsageError, match=r"the file mixes types \(8 float16 and .* float32 and 2 float64 tensors\)"
+        ):
+            load(mixes, dtype="file")

@@ -7,6 +7,7 @@ files of other programs, or ../training/loop.py for how a run's come to be.
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,14 +78,22 @@ def load(
 
     `.tokenizer` is the one that made the run's ids, the one found in or beside another program's file, or that of the file
     `tokenizer`; a preset has none, and random weights (seed 0). `like` names the preset whose shape a microGPT .bin has.
-    `dtype` is as foreign/translate.py says; `ignore_tensors` names tensors of another program's file that the model does
-    without, `*` standing for any part of a name; `.load_report` tells what was decided about such a file.
+    `dtype` is as foreign/translate.py says, "file" for files of one type alone; `ignore_tensors` names tensors of another
+    program's file that the model does without, `*` standing for any part of a name; `.load_report` tells what was decided.
     Warns: DamageWarning where the newest checkpoint is damaged and an older one is taken.
     Raises: CheckpointError when nothing of that name is a model, or its weights and its spec do not agree; UsageError for
     a step of what has none.
     """
     found = find(model, step, like=like, ignore_tensors=ignore_tensors)
-    return open_found(found, tokenizer=tokenizer, dtype=dtype)
+    opened = open_found(found, tokenizer=tokenizer, dtype=dtype)
+    kinds = Counter(str(parameter.dtype).removeprefix("torch.") for parameter in opened.parameters())
+    if len(kinds) > 1:  # a product of two types is an error of torch's; convert, which computes nothing, keeps them
+        mixed = " and ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
+        raise UsageError(
+            f"{shown(model)}: dtype is file, and the file mixes types ({mixed} tensors), which no model computes with. Leave "
+            "dtype out, and all become the widest of them, exactly; or name one type"
+        )
+    return opened
 
 
 def find(
@@ -145,6 +154,8 @@ def open_found(found: Found, *, tokenizer: str | Path | None = None, dtype: Dtyp
         model = build(preset(found.preset).spec, Gpt2Init(std=0.02), seed=0)
     if tokenizer is not None:
         model.tokenizer = tokenizer_files.load(tokenizer, vocab_size=model.spec.embedding.vocab_size)
+    if dtype is None and any(parameter.dtype == torch.float64 for parameter in model.parameters()):
+        dtype = torch.float64  # of mixed types the widest, as of other programs' files
     for parameter in model.parameters():
         if (cast := as_dtype(parameter.data, dtype)) is not parameter.data:
             parameter.data = cast
