@@ -122,6 +122,7 @@ def test_a_factor_without_a_type_changes_the_numbers(written):
         ({}, [*published(8), 8.0], "holds 5 divisors, expected 4"),
         ({}, [], "holds 0 divisors, expected 4"),
         ({}, [1.0, 2.0, 3.0, 4.0], "belong to no published scaling"),
+        ({}, [*published(8)[:3], published(8)[3] * 1.0001], "belong to no published scaling"),
         ({}, [1.0, 1.0, 1.0, 0.0], r"rope_freqs is \[1\.0, 1\.0, 1\.0, 0\.0\], expected a list of numbers above 0"),
         ({}, [1.0, 1.0, 1.0, math.nan], "expected a list of numbers above 0"),
         ({}, [1.0, 1.0, 1.0, math.inf], "expected a list of numbers above 0"),
@@ -143,6 +144,21 @@ def test_what_is_no_scaling_of_this_model_is_refused_and_described(written, keys
 def test_divisors_of_published_models_are_known_by_their_numbers(written, factor, keys):
     expected = Llama3Scaling(factor=factor, low_frequency_factor=1.0, high_frequency_factor=4.0, original_context=8192)
     assert scaling_of(written(keys, {FREQS: torch.tensor(published(factor))})) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["rope.freq_base", "block_count", "llama.rope_freqs", "llama.tie_word_embeddings", "\x1b[1m"]
+)
+def test_a_key_without_its_architecture_is_none_of_it(plain, tmp_path, name):
+    """llama.cpp would not see it; nor may it pass for what the tensors say."""
+    tensors = {key: plain.tensor(key) for key in plain.tensors}
+    write_gguf(tmp_path / "m.gguf", dict(plain.metadata) | {name: 2}, tensors)
+    with pytest.raises(
+        CheckpointError, match=r"1 key has no meaning here: .*keys of this architecture begin with 'llama\.'"
+    ) as caught:
+        load(tmp_path / "m.gguf")
+    assert repr(name) in str(caught.value)
+    assert inspect(tmp_path / "m.gguf").problems == [str(caught.value)]
 
 
 def test_a_vocabulary_from_a_table_that_is_none_is_missing_not_a_crash(plain, tmp_path):

@@ -1,7 +1,10 @@
-"""Numbers of layers that a file does not hold (A32): refused before anything is made for each of them, in every format."""
+"""Numbers of layers that a file does not hold (A32), refused before anything is made for each of them, in every format;
+and other numbers and words of a GGUF that once ended in a crash."""
 
 import json
 import resource
+import struct
+import tracemalloc
 
 import pytest
 import torch
@@ -95,8 +98,49 @@ def test_more_layers_than_a_file_holds_are_refused_at_once(tmp_path, name, n):
     assert after.ru_maxrss - before.ru_maxrss < 200 * 1024
 
 
+def test_a_llama2c_file_of_many_layers_of_one_number_is_refused_before_they_are_made(tmp_path):
+    n = 30_000
+    numbers = {"dim": 2, "hidden_dim": 1, "n_layers": n, "n_heads": 1, "n_kv_heads": 1, "vocab_size": 1, "seq_len": 1}
+    (tmp_path / "m.bin").write_bytes(struct.pack("<7i", *numbers.values()) + bytes(4 * (2 + 26 * n + 2 + 1 + 1)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match="n_layers is 30000; models of more than 10,000 layers are not read"):
+            load(tmp_path / "m.bin")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 2 * 2**20  # 270,000 tensors are objects of 40 MB and more
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_one_layer_too_many_names_the_tensors_that_are_missing(tmp_path, name):
     make, _ = FILES[name]
     with pytest.raises(CheckpointError, match=r"\d+ tensors? (is|are) missing"):
         load(make(tmp_path, 3))
+
+
+@pytest.mark.parametrize(
+    ("plain", "key", "value", "message"),
+    [
+        (GPT2, "gpt2.embedding_length", 1, "embedding_length is 1, which 2 heads .* cannot share equally"),
+        (GPT2, "gpt2.attention.head_count", 2**32 - 1, "which 4294967295 heads .* cannot share equally"),
+        (LLAMA, "llama.attention.head_count", 5, "embedding_length is 12, which 5 heads .* cannot share equally"),
+    ],
+)
+def test_heads_that_cannot_share_the_width_are_refused(tmp_path, plain, key, value, message):
+    path = gguf(tmp_path, plain, 2)
+    file = read_gguf(path)
+    metadata = dict(file.metadata) | {key: value}
+    metadata.pop("llama.attention.key_length", None)
+    write_gguf(tmp_path / "new.gguf", metadata, {name: file.tensor(name) for name in file.tensors})
+    with pytest.raises(CheckpointError, match=message):
+        load(tmp_path / "new.gguf")
+
+
+def test_a_kind_of_tokenizer_that_is_no_word_is_told_and_the_model_loads(tmp_path):
+    file = read_gguf(gguf(tmp_path, GPT2, 2))
+    metadata = dict(file.metadata) | {"tokenizer.ggml.model": [1, 2]}
+    write_gguf(tmp_path / "new.gguf", metadata, {name: file.tensor(name) for name in file.tensors})
+    model = load(tmp_path / "new.gguf")
+    assert model.tokenizer is None
+    assert "it holds no tokenizer" in model.load_report.warnings[0]

@@ -36,7 +36,7 @@ def read_llama(config: ConfigReader) -> TransformerSpec:
     """The spec of `llama` keys. Raises: CheckpointError."""
     d_model, n_heads = config.integer("embedding_length"), config.integer("attention.head_count")
     n_kv_heads = config.integer("attention.head_count_kv", None) or n_heads
-    d_head = config.integer("attention.key_length", None) or d_model // n_heads
+    d_head = config.integer("attention.key_length", None) or _d_head(config, d_model, n_heads)
     config.only("attention.value_length", d_head, reason="values as wide as keys are all that llama files have")
     config.only("rope.dimension_count", d_head, reason="llama.cpp turns whole heads in this architecture")
     context_length, vocab_size = config.integer("context_length"), config.integer("vocab_size")
@@ -112,7 +112,7 @@ def read_gpt2(config: ConfigReader) -> TransformerSpec:
     context_length, vocab_size = config.integer("context_length"), config.integer("vocab_size")
     norm = LayerNorm(eps=_decimal(config.number("attention.layer_norm_epsilon")), has_bias=True)
     block = Block(
-        attention=attention(n_heads, d_model // n_heads, sees=Causal(window=None), biases=EVERY_BIAS),
+        attention=attention(n_heads, _d_head(config, d_model, n_heads), sees=Causal(window=None), biases=EVERY_BIAS),
         mlp=PlainMlp(d_mlp=config.integer("feed_forward_length"), activation="gelu_tanh", has_bias=True),
         norm=norm,
         residual=Serial(norm_at="pre"),
@@ -159,6 +159,14 @@ def rules_gpt2(spec: TransformerSpec) -> Iterator[Rule]:
     yield Same("output_norm.bias", "final_norm.bias")
     if not spec.ties_embeddings:
         yield Same(HEAD, "head.table")
+
+
+def _d_head(config: ConfigReader, d_model: int, n_heads: int) -> int:
+    if d_model % n_heads:
+        raise config.error(
+            f"embedding_length is {d_model}, which {n_heads} heads (attention.head_count) cannot share equally"
+        )
+    return d_model // n_heads
 
 
 def _decimal(number: float) -> float:

@@ -26,8 +26,8 @@ _PUBLISHED = tuple(
     Llama3Scaling(factor=factor, low_frequency_factor=1.0, high_frequency_factor=4.0, original_context=8192)
     for factor in (8.0, 32.0)
 )
-# Other programs compute the divisors in float32; ours are float64, rounded once.
-_THEIR_TOLERANCE, _OWN_TOLERANCE = 1e-4, 1e-6
+# llama.cpp's converter computes in float32, which is off by 5e-7 at most; an original context of 8193 is off by 1e-4.
+_THEIR_TOLERANCE, _OWN_TOLERANCE = 1e-5, 1e-6
 
 
 def read_scaling(

@@ -11,9 +11,11 @@ from typing import Any
 from torch import Tensor
 
 from unembed.checkpoints.families.gguf import ARCHITECTURES, HEAD
-from unembed.checkpoints.families.gguf_rope import DIVISORS_KEY, FACTORS
+from unembed.checkpoints.families.gguf_rope import DIVISORS_KEY, FACTORS, OWN_PREFIX
 from unembed.checkpoints.foreign.translate import TIE_KEY, Source
 from unembed.checkpoints.formats.gguf.read import GgufFile, read_gguf
+from unembed.checkpoints.formats.safetensors import short
+from unembed.checkpoints.rules.accounting import listed
 from unembed.errors import CheckpointError, TokenizerError
 from unembed.tokenizers.base import Tokenizer
 from unembed.tokenizers.gguf_vocabulary import read_vocabulary
@@ -69,12 +71,19 @@ def open_gguf(path: Path) -> Source:
 def config_of(file: GgufFile, architecture: str) -> dict[str, Any]:
     """The architecture's keys without its name, and what the file's tensors say: the tie, the rows, the scaling.
 
-    Raises: CheckpointError for rotary divisors that are no row.
+    Raises: CheckpointError for keys of nobody's, which llama.cpp does not look at, and for rotary divisors that are no row.
     """
     prefix = f"{architecture}."
-    config = {
-        key.removeprefix(prefix): value for key, value in file.metadata.items() if not key.startswith(_PASSED_OVER)
-    }
+    keys = [key for key in file.metadata if not key.startswith(_PASSED_OVER)]
+    config = {key.removeprefix(prefix): file.metadata[key] for key in keys}
+    # without its architecture a key would pass for that of the architecture, or for what the tensors say
+    made = {prefix + key for key in (DIVISORS_KEY, TIE_KEY)}
+    if odd := [key for key in keys if key in made or not key.startswith((prefix, OWN_PREFIX))]:
+        raise CheckpointError(
+            f"{file.path}: {len(odd)} {'key has' if len(odd) == 1 else 'keys have'} no meaning here: "
+            f"{listed([short(key) for key in odd])}. The keys of this architecture begin with {prefix!r}. Ask for the model "
+            "as a Hugging Face folder."
+        )
     table = file.tensors.get("token_embd.weight")
     if "vocab_size" not in config and table is not None and table.shape:
         config["vocab_size"] = table.shape[0]
@@ -97,7 +106,8 @@ def _divisors(file: GgufFile) -> list[float]:
 
 def tokenizer_of(file: GgufFile) -> tuple[Tokenizer | None, tuple[str, ...]]:
     """The tokenizer inside the file, and what there is to say of it; None where it has none, or one that is not read."""
-    if file.metadata.get("tokenizer.ggml.model", "no_vocab") == "no_vocab":
+    kind = file.metadata.get("tokenizer.ggml.model", "no_vocab")
+    if isinstance(kind, str) and kind == "no_vocab":
         return None, ()
     try:
         return read_vocabulary(file.metadata, where=str(file.path)).tokenizer, ()

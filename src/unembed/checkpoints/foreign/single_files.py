@@ -16,6 +16,7 @@ from unembed.checkpoints.foreign.translate import TIE_KEY, Source
 from unembed.checkpoints.formats.llama2c import EXCUSED, read_llama2c
 from unembed.checkpoints.formats.microgpt import ORDER_NOTE, MicroGptShape, read_count, read_microgpt
 from unembed.checkpoints.formats.torch_files import read_torch
+from unembed.checkpoints.rules.accounting import ConfigReader
 from unembed.errors import CheckpointError, UsageError, did_you_mean
 from unembed.model import counts
 from unembed.model.presets import PRESETS, preset
@@ -54,6 +55,8 @@ def open_bin(path: Path, like: str | None) -> Source:
         name: getattr(file.config, name)
         for name in ("dim", "hidden_dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "seq_len")
     }
+    # before each layer's tensors are made: a file of a few megabytes may announce a million layers of one number
+    ConfigReader(config, family=llama2c_family.FAMILY.name, where=str(path)).layers("n_layers")
     tensors: dict[str, Tensor] = {}
     for name, tensor in file.tensors.items():
         is_stack = name not in ("token_embedding_table", "rms_final_weight", "wcls", *EXCUSED)
