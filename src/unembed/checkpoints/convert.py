@@ -9,7 +9,6 @@ Numbers keep their bits unless another type is asked for. The next file to read 
 
 import json
 import os
-import secrets
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from unembed.checkpoints.files import DISK, discard, explaining, write_file
+from unembed.checkpoints.beside import written_beside
+from unembed.checkpoints.files import DISK, explaining, write_file
 from unembed.checkpoints.foreign import gguf_export
 from unembed.checkpoints.foreign.export import exportable, write_huggingface
 from unembed.checkpoints.foreign.translate import Dtype, as_dtype, named_dtype
@@ -113,28 +113,16 @@ def write_model(model: Transformer, place: Path, *, to: str, source: str, prefer
     """
     assert to in FORMATS, to
     notes = [] if model.load_report is None else list(model.load_report.warnings)
-    # a name of this process alone: two conversions to one place must not mix, and nothing that was there is touched
-    temporary = place.with_name(f".writing-{os.getpid()}-{secrets.token_hex(4)}")
-    consequence = f"{place} was not written."
-    try:
-        with explaining(f"making {temporary}", consequence, CheckpointError):
-            place.parent.mkdir(parents=True, exist_ok=True)
+    with written_beside(place) as temporary:
         match to:
             case "hf":
-                DISK.make_folder(temporary)
+                with explaining(f"making {place}", f"{place} was not written.", CheckpointError):
+                    DISK.make_folder(temporary)
                 n_tensors, n_numbers, more = _huggingface(model, temporary, source, prefers)
             case "native":
                 n_tensors, n_numbers, more = _native(model, temporary, source)
             case _:
                 n_tensors, n_numbers, more = gguf_export.write(model, temporary, name=Path(source).name)
-        with explaining(f"moving {temporary.name} to {place}", consequence, CheckpointError):
-            if place.exists():  # another process was there first
-                raise UsageError(f"{place}: was made by somebody else meanwhile; nothing is overwritten")
-            DISK.rename(temporary, place)
-            DISK.sync_folder(place.parent)
-    except BaseException:
-        discard(temporary)
-        raise
     return Converted(
         written=place.resolve(),
         tensors=n_tensors,

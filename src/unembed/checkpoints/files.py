@@ -181,7 +181,7 @@ def replace_file(
 
     Raises: ResourceError or `kind`; the old contents are then still there.
     """
-    temporary = path.with_name(f".{path.name}.saving-{os.getpid()}")
+    temporary = saving_name(path)
     consequence = f"{path.name} keeps its old contents." if path.exists() else f"{path.name} was not written."
     try:
         chunks = [data] if isinstance(data, bytes) else data
@@ -195,6 +195,11 @@ def replace_file(
         files.sync_folder(path.parent)
 
 
+def saving_name(path: Path) -> Path:
+    """Where `replace_file` of this process writes the new bytes of a file."""
+    return path.with_name(f".{path.name}.saving-{os.getpid()}")
+
+
 def discard(path: Path, *, files: FileLayer = DISK) -> None:
     """Removes what an interrupted write left; where that fails too, the next writer tries again (`leftovers`)."""
     with suppress(OSError):
@@ -206,12 +211,13 @@ def leftovers(folder: Path) -> list[Path]:
     found = []
     for path in sorted(folder.glob(".*.saving-*")):
         pid = path.name.rpartition("-")[2]
-        if pid.isdecimal() and not _is_alive(int(pid)):
+        if pid.isdecimal() and not is_alive(int(pid)):
             found.append(path)
     return found
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether a process of that number runs on this machine."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
