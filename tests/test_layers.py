@@ -36,6 +36,7 @@ LAYERS = (
 # The same inside checkpoints/: from bytes on disk to any MODEL that a user may name.
 CHECKPOINTS = (
     ("files",),
+    ("beside",),
     ("formats",),
     ("run", "rules"),
     ("families",),
