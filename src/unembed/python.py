@@ -141,6 +141,7 @@ def lens(
     tuned: str | Path | None = None,
     vectors: "Tensor | None" = None,
     normalises: bool = True,
+    parse_specials: bool = False,
 ) -> Result:
     """Reads every layer of the stream through the model's own head. Give a text, or ids, [pos] or [batch, pos].
 
@@ -150,6 +151,7 @@ def lens(
     Instead of either, `vectors`, [d_model] or [n, d_model], are read as they are, see lenses/vectors.py; with
     `normalises=False` they go to the head without the final norm.
     `tuned` names the file of a lens that `unembed tune-lens` made for this model. Texts are null without a tokenizer.
+    `parse_specials` reads the names of special tokens in the text (`[MASK]`) as those tokens, not as letters.
     Raises: CheckpointError for a tuned lens of another model; InputError when a text is given and the model has no
     tokenizer, or where its scores are no numbers; UsageError when neither or both are given, a statistic or layer is unknown,
     or the target is not one token; ShapeError when ids have no row in the table.
@@ -158,6 +160,7 @@ def lens(
     refuse_types("lens", text=text, top=top)
     refuse_no_flag("lens", "after_attention", after_attention)
     refuse_no_flag("lens", "normalises", normalises)
+    refuse_no_flag("lens", "parse_specials", parse_specials)
     refuse_no_path("lens", "tuned", tuned, "a lens that unembed tune-lens wrote")
     chosen = names_of("lens", "statistics", statistics)
     from unembed.lenses.logit_lens import STATISTICS, logit_lens
@@ -171,7 +174,7 @@ def lens(
 
         return read_vectors(model, vectors, texts=token_texts(model), n_top=top, normalises=normalises)
     if text is not None:
-        ids = text_ids(model, text)
+        ids = text_ids(model, text, parse_specials=parse_specials)
     assert ids is not None
     return logit_lens(
         model,

@@ -1,13 +1,14 @@
 """The functions behind `import unembed` that look inside a model on one text: which part, which head, which place, which step.
 
-Each takes a text or ids and names targets as texts or ids; none has logic of its own. Before it: python.py, where the others
+Each takes a text or ids and names targets as texts or ids; none has logic of its own. `parse_specials` reads the names of
+special tokens in a text (`[MASK]`, `<|im_start|>`) as those tokens, not as letters. Before it: python.py, where the others
 stand. The next file to read is lenses/asking.py.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from unembed.arguments import refuse_no_model, refuse_types
+from unembed.arguments import refuse_no_flag, refuse_no_model, refuse_types
 from unembed.results import Result
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def attribute(
     against: str | int | None = None,
     position: int | None = None,
     ids: "Sequence[int] | Tensor | None" = None,
+    parse_specials: bool = False,
 ) -> Result:
     """Divides one score among the parts of the model: embedding, positions, each head, each MLP, biases. They add up to it.
 
@@ -33,11 +35,12 @@ def attribute(
     without a row.
     """
     refuse_no_model("attribute", model)
+    refuse_no_flag("attribute", "parse_specials", parse_specials)
     refuse_types("attribute", text=text, position=position)
     from unembed.lenses.asking import targets, token_ids
     from unembed.lenses.attribution import attribute as run
 
-    found = token_ids("attribute", model, text, ids)
+    found = token_ids("attribute", model, text, ids, parse_specials=parse_specials)
     named = targets("attribute", model, target, against)
     return run(model, found, position=position, **named)
 
@@ -49,17 +52,20 @@ def attention(
     layer: int | None = None,
     head: int | None = None,
     ids: "Sequence[int] | Tensor | None" = None,
+    parse_specials: bool = False,
 ) -> Result:
     """What every head looks at in one text, in numbers; with a layer (and a head), its patterns too. Both count from 0.
 
     See lenses/attention_maps.py for the tables. Raises: as `attribute`.
     """
     refuse_no_model("attention", model)
+    refuse_no_flag("attention", "parse_specials", parse_specials)
     refuse_types("attention", text=text, layer=layer, head=head)
     from unembed.lenses.asking import token_ids
     from unembed.lenses.attention_maps import attention_maps
 
-    return attention_maps(model, token_ids("attention", model, text, ids), layer=layer, head=head)
+    found = token_ids("attention", model, text, ids, parse_specials=parse_specials)
+    return attention_maps(model, found, layer=layer, head=head)
 
 
 def patch(
@@ -73,6 +79,7 @@ def patch(
     against: str | int | None = None,
     position: int | None = None,
     metric: str = "logit_difference",
+    parse_specials: bool = False,
 ) -> Result:
     """Puts what a clean text has at each place into a run on a corrupted one, and says how much of the answer comes back.
 
@@ -80,12 +87,16 @@ def patch(
     UsageError for a step that is not there.
     """
     refuse_no_model("patch", model)
+    refuse_no_flag("patch", "parse_specials", parse_specials)
     refuse_types("patch", position=position, tap=tap, by=by, metric=metric)
     from unembed.lenses.asking import targets, token_ids
     from unembed.lenses.patching import patch as run
 
     rows = [
-        token_ids("patch", model, *((one, None) if isinstance(one, str) else (None, one))) for one in (clean, corrupted)
+        token_ids("patch", model, one, parse_specials=parse_specials)
+        if isinstance(one, str)
+        else token_ids("patch", model, None, one)
+        for one in (clean, corrupted)
     ]
     named = targets("patch", model, target, against)
     return run(model, rows[0], rows[1], tap=tap, by=by, position=position, metric=metric, **named)
@@ -97,14 +108,16 @@ def stream(
     *,
     position: int | None = None,
     ids: "Sequence[int] | Tensor | None" = None,
+    parse_specials: bool = False,
 ) -> Result:
     """What each block adds to the residual stream on one text: lengths and directions. See lenses/stream.py.
 
     Raises: as `attribute`.
     """
     refuse_no_model("stream", model)
+    refuse_no_flag("stream", "parse_specials", parse_specials)
     refuse_types("stream", text=text, position=position)
     from unembed.lenses.asking import token_ids
     from unembed.lenses.stream import stream as run
 
-    return run(model, token_ids("stream", model, text, ids), position=position)
+    return run(model, token_ids("stream", model, text, ids, parse_specials=parse_specials), position=position)

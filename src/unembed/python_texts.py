@@ -7,7 +7,7 @@ generation/texts.py.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from unembed.arguments import refuse_both
+from unembed.arguments import refuse_both, refuse_no_flag
 from unembed.results import Result
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def generate(
     ids: "Sequence[int] | Tensor | None" = None,
     weights: str | None = None,
     lookup: int = 0,
+    parse_specials: bool = False,
 ) -> Result:
     """Continues a text. Values: `prompt_ids`, `ids`, `text`, `logprobs` (nats, unfiltered), `stopped`, `n_slides`.
 
@@ -39,6 +40,7 @@ def generate(
     text, `ids` may be given, which are read as they are: with them a model needs no tokenizer, and `text` is None.
     `weights` makes a model by `with_weights` for this one text; for several texts, make it once. `lookup` > 0 guesses so many
     tokens at a time out of the text itself when temperature is 0: the same ids, sooner where a text repeats itself.
+    `parse_specials` reads the names of special tokens in the text (`<|im_start|>`) as those tokens, not as letters.
     Raises: InputError when the model has no tokenizer; UsageError for impossible options.
     """
     from unembed.generation.checks import check_past_context
@@ -49,6 +51,7 @@ def generate(
         temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
     )
     refuse_both("generate", prompt, ids)
+    refuse_no_flag("generate", "parse_specials", parse_specials)
     return continue_text(
         model if weights is None else with_weights(model, weights),
         prompt,
@@ -59,6 +62,7 @@ def generate(
         stops=stop,
         ids=ids,
         lookup=lookup,
+        parse_specials=parse_specials,
     )
 
 
@@ -76,6 +80,7 @@ def generate_many(
     seed: int = 0,
     seeds: Sequence[int] | None = None,
     past_context: str = "slide",
+    parse_specials: bool = False,
 ) -> Result:
     """Continues many texts side by side: the table `samples` has a row for each prompt, with what `generate` gives.
 
@@ -89,9 +94,10 @@ def generate_many(
     sampling = Sampling(
         temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
     )
+    refuse_no_flag("generate_many", "parse_specials", parse_specials)
     texts, first = check_prompts(prompts), check_seed(seed)
     chosen = check_seeds(seeds, len(texts)) if seeds is not None else [seed_of(first, n) for n in range(len(texts))]
-    writings = [Writing(model, text, stops=stop) for text in texts]
+    writings = [Writing(model, text, stops=stop, parse_specials=parse_specials) for text in texts]
     write_all(
         model, writings, n_tokens=tokens, sampling=sampling, seeds=chosen, past_context=check_past_context(past_context)
     )
@@ -113,6 +119,7 @@ def candidates(
     seed: int = 0,
     past_context: str = "slide",
     ids: "Sequence[int] | Tensor | None" = None,
+    parse_specials: bool = False,
 ) -> Result:
     """Continues a text as `generate` does, and shows the `top` candidates of each draw: what was cut, by which rule.
 
@@ -127,7 +134,8 @@ def candidates(
         temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
     )
     refuse_both("candidates", prompt, ids)
-    writing = Writing(model, prompt, ids=ids, stops=stop)
+    refuse_no_flag("candidates", "parse_specials", parse_specials)
+    writing = Writing(model, prompt, ids=ids, stops=stop, parse_specials=parse_specials)
     return look(
         model,
         writing,

@@ -224,5 +224,7 @@ def test_every_look_has_its_texts_in_front_and_the_same_options_at_the_end(name)
     assert [one.name for one in command.params][: len(arguments)] == arguments
     names = [one.name for one in command.params]
     common = names[names.index("tokenizer") :]
+    if {"text", "clean"} & set(arguments):
+        assert names[names.index("tokenizer") - 1] == "parse_specials"
     assert common == [*model_names(), "html", "output_format", "lang", "quiet"]
     assert len({one.name for one in command.params}) == len(command.params)

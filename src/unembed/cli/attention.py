@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unembed.cli.looking import looking_command, read_text, show
+from unembed.cli.looking import looking_command, read_ids, show
 from unembed.cli.models import open_model
 from unembed.cli.over_training import over_training_option
 from unembed.errors import UsageError
@@ -43,11 +43,10 @@ def command(
         unembed attention runs/tour "the girls near the boy sing" --over-training
         unembed attention gpt2-folder "to be or not to be" --layer 5 --format json
     """
-    from unembed.lenses.asking import token_ids
     from unembed.lenses.attention_maps import attention_maps
 
     loaded = open_model(model, tokenizer, like, quiet=quiet)
-    ids = token_ids("attention", loaded, read_text(loaded, text, quiet=quiet))
+    ids = read_ids("attention", loaded, text, quiet=quiet)
     if over_training:
         if layer is not None or head is not None:
             raise UsageError("--over-training follows every head of every layer; leave out --layer and --head")

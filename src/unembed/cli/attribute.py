@@ -2,7 +2,7 @@
 
 import click
 
-from unembed.cli.looking import looking_command, read_text, show
+from unembed.cli.looking import looking_command, read_ids, show
 from unembed.cli.models import open_model
 
 
@@ -36,11 +36,11 @@ def command(
         unembed attribute runs/tour "the girls near the boy" --target sing --against sings
         unembed attribute llama "The capital of France is" --target " Paris" --format json
     """
-    from unembed.lenses.asking import targets, token_ids
+    from unembed.lenses.asking import targets
     from unembed.lenses.attribution import attribute
 
     loaded = open_model(model, tokenizer, like, quiet=quiet)
-    ids = token_ids("attribute", loaded, read_text(loaded, text, quiet=quiet))
+    ids = read_ids("attribute", loaded, text, quiet=quiet)
     found = attribute(loaded, ids, position=position, **targets("attribute", loaded, target, against))
     tables = {name: found.tables[name] for name in ("strongest", "by_token")}
     show(found, output_format, quiet=quiet, tables=tables)

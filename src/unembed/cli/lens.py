@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unembed.cli.looking import looking_command, read_text
+from unembed.cli.looking import looking_command, read_ids
 from unembed.cli.models import open_model
 from unembed.cli.over_training import over_training_option, refuse_tuned
 from unembed.cli.render import is_live, say, words, write_page, write_result
@@ -57,7 +57,7 @@ def command(
         unembed lens model.gguf "The capital of France is" --target " Paris"
     """
     from unembed.lenses.logit_lens import logit_lens
-    from unembed.lenses.prompts import target_of, text_ids, token_texts
+    from unembed.lenses.prompts import target_of, token_texts
     from unembed.lenses.tuned_file import load_lens
     from unembed.views.over_training import by_layer, every_checkpoint
     from unembed.views.over_training import over_training as through
@@ -66,9 +66,9 @@ def command(
         refuse_tuned(tuned)
     asked = None if layers is None else parsed_layers(layers)
     opened = open_model(model, tokenizer, like, quiet=quiet)
-    text = read_text(opened, text, quiet=quiet)
+    ids = read_ids("lens", opened, text, quiet=quiet)
     translators = None if tuned is None else load_lens(tuned, opened)
-    ids, texts, followed = text_ids(opened, text), token_texts(opened), target_of(opened, target)
+    texts, followed = token_texts(opened), target_of(opened, target)
 
     def read(one: "Transformer") -> "Result":
         return logit_lens(

@@ -11,8 +11,9 @@ import click
 
 from unembed.cli.models import model_options
 from unembed.cli.paths import complete_model
-from unembed.cli.prompts import read_prompt
+from unembed.cli.prompts import parses_specials, read_prompt, specials_option
 from unembed.cli.render import format_option, html_option, quiet_option, say, words, write_page, write_result
+from unembed.cli.unread import tell_unread
 
 if TYPE_CHECKING:
     from unembed.model.transformer import Transformer
@@ -24,13 +25,15 @@ def looking_command(
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Makes a command of a function: MODEL and its texts in front, the options above it, then those that all looks have.
 
-    `data` takes any number of files after MODEL. The options in common are --tokenizer, --like, --html, --format, --lang and
-    --quiet, in this order in every help page.
+    `data` takes any number of files after MODEL. The options in common are --parse-specials for texts, --tokenizer, --like,
+    --ignore-tensor, --html, --format, --lang and --quiet, in this order in every help page.
     """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         own = function.__dict__.pop("__click_params__", [])  # click collects them from the last one up
         function = model_options(html_option(format_option(quiet_option(function))))
+        if texts:
+            function = specials_option(function)
         function.__click_params__ += own  # type: ignore[attr-defined]
         if data:
             function = click.argument("data", nargs=-1)(function)
@@ -42,14 +45,13 @@ def looking_command(
     return decorate
 
 
-def read_text(model: "Transformer", text: str, *, quiet: bool) -> str:
-    """The text, or for "-" standard input; which of its words the model never gets to see is said."""
-    from unembed.tokenizers.base import unknown_note
+def read_ids(what: str, model: "Transformer", text: str, *, quiet: bool) -> list[int]:
+    """The ids of the text, or for "-" of standard input; what of it the model never gets to see is said."""
+    from unembed.lenses.asking import token_ids
 
     found = read_prompt(text)
-    if model.tokenizer is not None and (note := unknown_note(model.tokenizer, found, model.tokenizer.encode(found))):
-        say(f"the text: {note}", quiet=quiet)
-    return found
+    tell_unread(model.tokenizer, [found], many="a text", one="the text", quiet=quiet)
+    return token_ids(what, model, found, parse_specials=parses_specials())
 
 
 def show(result: "Result", output_format: str, *, quiet: bool, tables: "dict[str, Table] | None" = None) -> None:

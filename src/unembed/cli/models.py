@@ -50,10 +50,25 @@ def ignored_tensors() -> tuple[str, ...]:
 
 
 def open_model(model: str, tokenizer: str | None, like: str | None, *, quiet: bool) -> "Transformer":
-    """Opens a MODEL and says what was decided about another program's file. Raises: as `load`."""
-    from unembed.checkpoints.load import load
+    """Opens a MODEL and says where its numbers come from, and what was decided about another program's file.
 
-    loaded = load(model, tokenizer=tokenizer, like=like, ignore_tensors=ignored_tensors())
+    Raises: as `load`.
+    """
+    from unembed.checkpoints.load import CONVERTED_KEY, find, open_found
+    from unembed.places import shown
+    from unembed.tokenizers.notes import size_note
+
+    found = find(model, like=like, ignore_tensors=ignored_tensors())
+    loaded = open_found(found, tokenizer=tokenizer)
+    if found.preset is not None:
+        say(
+            f"preset {found.preset}: random weights (seed 0); nothing is downloaded. For trained ones name a folder or a file",
+            quiet=quiet,
+        )
+    if found.run is not None and (source := found.run.description.get(CONVERTED_KEY)) is not None:
+        say(f"{shown(model)}: written by unembed convert from {shown(str(source))}", quiet=quiet)
+    if loaded.tokenizer is not None and (note := size_note(loaded.tokenizer, loaded.spec.embedding.vocab_size)):
+        say(note, quiet=quiet)
     if loaded.load_report is not None:
         say(loaded.load_report.summary(), quiet=quiet)
         for warning in loaded.load_report.warnings:

@@ -2,7 +2,7 @@
 
 import click
 
-from unembed.cli.looking import grid, looking_command, read_text, show
+from unembed.cli.looking import grid, looking_command, read_ids, show
 from unembed.cli.models import open_model
 
 
@@ -60,11 +60,11 @@ def command(
         unembed patch runs/tour "the girls near the boy" "the girl near the boy" --target sing --against sings
         unembed patch runs/tour "the girls near the boy" "the girl near the boy" --tap z --by head
     """
-    from unembed.lenses.asking import targets, token_ids
+    from unembed.lenses.asking import targets
     from unembed.lenses.patching import patch
 
     loaded = open_model(model, tokenizer, like, quiet=quiet)
-    rows = [token_ids("patch", loaded, read_text(loaded, text, quiet=quiet)) for text in (clean, corrupted)]
+    rows = [read_ids("patch", loaded, text, quiet=quiet) for text in (clean, corrupted)]
     named = targets("patch", loaded, target, against)
     found = patch(loaded, rows[0], rows[1], tap=tap, by=by, position=position, metric=metric, **named)
     patched = found.tables["patched"]

@@ -4,11 +4,36 @@ One line break at the end belongs to the shell that wrote it (`echo`), not to th
 """
 
 import sys
+from collections.abc import Callable
 from typing import Any
+
+import click
 
 from unembed.errors import InputError, UsageError
 
 STDIN = "-"
+PARSE_SPECIALS = "--parse-specials"
+_SPECIALS = "unembed.parse_specials"  # where the switch stands in a context
+
+
+def specials_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --parse-specials to a command that takes a text; `parses_specials` tells it. Off: texts come from anywhere."""
+    return click.option(
+        PARSE_SPECIALS,
+        is_flag=True,
+        expose_value=False,
+        callback=_note_specials,
+        help="Read the names of special tokens in a text, such as [MASK] or <|im_start|>, as those tokens, not as letters.",
+    )(command)
+
+
+def _note_specials(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    context.meta[_SPECIALS] = value
+
+
+def parses_specials() -> bool:
+    """Whether --parse-specials was given to this call."""
+    return bool(click.get_current_context().meta.get(_SPECIALS, False))
 
 
 def read_prompt(prompt: str | None) -> str:

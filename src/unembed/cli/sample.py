@@ -11,10 +11,12 @@ import click
 
 from unembed.cli.models import model_options, open_model
 from unembed.cli.paths import complete_model
-from unembed.cli.prompts import read_prompt, read_prompts
+from unembed.cli.prompts import parses_specials, read_prompt, read_prompts, specials_option
 from unembed.cli.render import format_option, quiet_option, say, write_result
+from unembed.cli.unread import tell_unread
 from unembed.cli.weights import guessed, weight_options, writing_model
-from unembed.visible import counted, visible
+from unembed.errors import UnembedError
+from unembed.visible import visible
 
 if TYPE_CHECKING:
     from unembed.generation.texts import Writing
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     "unfiltered distribution, probability that after temperature and filters, with which it was drawn.",
 )
 @weight_options
+@specials_option
 @model_options
 @format_option
 @quiet_option
@@ -167,8 +170,8 @@ def _one(
     from unembed.generation.texts import Writing, write
     from unembed.results import Result
 
-    writing = Writing(loaded, prompt, stops=stops)
-    _tell_unknown(writing, [prompt], quiet)
+    writing = Writing(loaded, prompt, stops=stops, parse_specials=parses_specials())
+    _tell_unread(loaded, [prompt], quiet)
     begun, n_tokens = writing.continuation.prompt_ids, options["n_tokens"]
     loaded, facts = writing_model(loaded, weights, begun, n_tokens, quiet=quiet)
     is_live = output_format == "table"
@@ -176,13 +179,16 @@ def _one(
     clean = _for_a_terminal if sys.stdout.isatty() else str
     if is_live:
         click.echo(clean(prompt), nl=False)
-    for (new,) in write(loaded, [writing], seeds=[seed], **options):
+    try:
+        for (new,) in write(loaded, [writing], seeds=[seed], **options):
+            if is_live:
+                click.echo(clean(new), nl=False)
+    except UnembedError:
         if is_live:
-            click.echo(clean(new), nl=False)
+            _end_line(says_more=True)
+        raise
     if is_live:
-        # a pipe gets the text to the last byte, a terminal a prompt on its own line; before any note, which would begin
-        # in the text's line, and on a terminal clear it
-        click.echo(nl=sys.stdout.isatty() or (not quiet and _notes_follow_the_text()))
+        _end_line(says_more=not quiet)
     facts |= guessed(writing, options["lookup"], quiet=quiet)
     if not is_live:
         write_result(Result(name="sample", values=writing.values() | facts), output_format)
@@ -202,8 +208,8 @@ def _many(
     """Many texts side by side: one row each, in the order of the prompts."""
     from unembed.generation.texts import Writing, table_of, write_all
 
-    writings = [Writing(loaded, prompt, stops=stops) for prompt, _ in requests]
-    _tell_unknown(writings[0], [prompt for prompt, _ in requests], quiet)
+    writings = [Writing(loaded, prompt, stops=stops, parse_specials=parses_specials()) for prompt, _ in requests]
+    _tell_unread(loaded, [prompt for prompt, _ in requests], quiet)
     write_all(loaded, writings, seeds=[seed for _, seed in requests], **options)
     # people read texts; programs get the ids too
     columns = ("seed", "stopped", "prompt", "text") if output_format == "table" else None
@@ -227,8 +233,8 @@ def _look(
     from unembed.generation.texts import Writing
     from unembed.results import Result
 
-    writing = Writing(loaded, prompt, stops=stops)
-    _tell_unknown(writing, [prompt], quiet)
+    writing = Writing(loaded, prompt, stops=stops, parse_specials=parses_specials())
+    _tell_unread(loaded, [prompt], quiet)
     begun, n_tokens = writing.continuation.prompt_ids, options["n_tokens"]
     loaded, facts = writing_model(loaded, weights, begun, n_tokens, quiet=quiet)
     found = look(loaded, writing, n_top=n_top, seed=seed, **options)
@@ -259,17 +265,15 @@ def _tell(model: "Transformer", writings: "list[Writing]", quiet: bool) -> None:
         say(f"stopped: the context of {length} tokens is full", quiet=quiet)
 
 
-def _tell_unknown(writing: "Writing", prompts: list[str], quiet: bool) -> None:
-    """Which words of the prompts the model never gets to see, of the first prompt that has any, and how many others do."""
-    from unembed.tokenizers.base import unknown_note
+def _tell_unread(loaded: "Transformer", prompts: list[str], quiet: bool) -> None:
+    """What the model never gets to see of the prompts."""
+    tell_unread(loaded.tokenizer, prompts, one="the prompt", many="a prompt", quiet=quiet)
 
-    tokenizer = writing.tokenizer
-    if tokenizer is None:
-        return
-    notes = [note for one in prompts if (note := unknown_note(tokenizer, one, tokenizer.encode(one)))]
-    if notes:
-        more = f"; {counted(len(notes) - 1, 'more prompt')} with unknown tokens" if notes[1:] else ""
-        say(f"{'the prompt' if len(prompts) == 1 else 'a prompt'}: {notes[0]}{more}", quiet=quiet)
+
+def _end_line(*, says_more: bool) -> None:
+    """A pipe gets the text to the last byte, a terminal a prompt on its own line; before any note or error, which would
+    begin in the text's line, and on a terminal clear it."""
+    click.echo(nl=sys.stdout.isatty() or (says_more and _notes_follow_the_text()))
 
 
 def _notes_follow_the_text() -> bool:

@@ -2,7 +2,7 @@
 
 import click
 
-from unembed.cli.looking import looking_command, read_text, show
+from unembed.cli.looking import looking_command, read_ids, show
 from unembed.cli.models import open_model
 
 
@@ -28,9 +28,8 @@ def command(
         unembed stream runs/tour "the girls near the boy"
         unembed stream runs/tour "the girls near the boy" --position 4 --format csv
     """
-    from unembed.lenses.asking import token_ids
     from unembed.lenses.stream import stream
 
     loaded = open_model(model, tokenizer, like, quiet=quiet)
-    found = stream(loaded, token_ids("stream", loaded, read_text(loaded, text, quiet=quiet)), position=position)
+    found = stream(loaded, read_ids("stream", loaded, text, quiet=quiet), position=position)
     show(found, output_format, quiet=quiet, tables={"stream": found.tables["stream"]})

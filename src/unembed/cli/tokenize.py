@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from unembed.cli.paths import complete_run
+from unembed.cli.prompts import PARSE_SPECIALS
 from unembed.cli.render import format_option, html_option, quiet_option, say, write_page, write_result
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
     help="Subword vocabulary for --compare.",
 )
 @click.option(
-    "--specials", is_flag=True, help="Take specials such as <end> in TEXT for what they mean, not for letters."
+    PARSE_SPECIALS,
+    "--specials",
+    "specials",
+    is_flag=True,
+    help="Read the names of special tokens in TEXT, such as <end> or [MASK], as those tokens, not as letters.",
 )
 @html_option
 @format_option
@@ -52,6 +57,7 @@ def command(
     from unembed.results import Result, Table
     from unembed.tokenizers.base import unknown_note
     from unembed.tokenizers.comparing import compare, remarks
+    from unembed.tokenizers.notes import specials_note
 
     if compared is not None:
         if model is not None:
@@ -72,6 +78,8 @@ def command(
     encoding = tokenizer.encode(text, parse_specials=specials)
     if unknown := unknown_note(tokenizer, text, encoding):
         say(unknown, quiet=quiet)
+    if not specials and (spelt := specials_note(tokenizer, [text], what="the text", option=PARSE_SPECIALS)):
+        say(spelt, quiet=quiet)
     tokens = [tokenizer.token_text(i) for i in encoding.ids]
     columns = {"id": list(encoding.ids), "token": tokens, "span": [f"{a}-{b}" for a, b in encoding.spans]}
     lossless = tokenizer.decode(encoding.ids, show_specials=specials) == text

@@ -16,21 +16,25 @@ from unembed.generation.stops import StopMatcher
 from unembed.model.transformer import Transformer
 from unembed.results import Result, Table
 from unembed.tokenizers.base import StreamDecoder, Tokenizer, gaps, with_start
+from unembed.tokenizers.notes import refuse_misfit
 
 # Texts that grow side by side: more of them take more memory, and on most machines bring no more tokens a second.
 MOST_TOGETHER = 32
 VALUES = ("prompt_ids", "ids", "text", "logprobs", "stopped", "n_slides")
 
 
-def prompt_ids(tokenizer: Tokenizer, prompt: str, start_ids: Sequence[int] | None = None) -> tuple[list[int], bool]:
+def prompt_ids(
+    tokenizer: Tokenizer, prompt: str, start_ids: Sequence[int] | None = None, *, parse_specials: bool = False
+) -> tuple[list[int], bool]:
     """The ids to begin with, and whether they spell text of the user's.
 
     A prompt begins with the start token where the tokenizer's own rule puts one: exactly one. Without a prompt a text
     begins with `start_ids`, what the model was trained to begin with where that is known; else after a start token, an
     end token (the end of the text before), a line break or a space, which is what stands before a text in a running file.
+    `parse_specials` reads the names of special tokens in the prompt as those tokens.
     Raises: InputError when there is none of them.
     """
-    ids = [int(i) for i in tokenizer.encode(prompt).ids]
+    ids = [int(i) for i in tokenizer.encode(prompt, parse_specials=parse_specials).ids]
     if ids:
         return (with_start(tokenizer, ids) if tokenizer.adds_start else ids), True
     if start_ids:
@@ -53,18 +57,28 @@ class Writing:
 
     Give a prompt, or ids, which are taken as they are. A first space is kept after a prompt and dropped without one. A
     stop string that is the name of a special token also ends the text at that token, which has no text of its own.
-    Raises: InputError for a prompt when the model has no tokenizer; with ids it needs none, and `text` is None.
+    Raises: InputError for a prompt when the model has no tokenizer, or another model's; with ids it needs none, and `text`
+    is None.
     """
 
     def __init__(
-        self, model: Transformer, prompt: str = "", *, ids: Any = None, stops: Sequence[str] | str = ()
+        self,
+        model: Transformer,
+        prompt: str = "",
+        *,
+        ids: Any = None,
+        stops: Sequence[str] | str = (),
+        parse_specials: bool = False,
     ) -> None:
         check_model(model)
         stops = check_stops(stops)
         self.tokenizer: Tokenizer | None = tokenizer_of(model) if ids is None or stops else model.tokenizer
         if ids is None:
             assert self.tokenizer is not None
-            begun, is_text = prompt_ids(self.tokenizer, check_prompt(prompt), model.start_ids)
+            begun, is_text = prompt_ids(
+                self.tokenizer, check_prompt(prompt), model.start_ids, parse_specials=parse_specials
+            )
+            refuse_misfit("generate", self.tokenizer, begun, model.spec.embedding.vocab_size)
         else:
             begun, is_text = check_ids(ids, model.spec.embedding.vocab_size), True
         self.continuation = Continuation(prompt_ids=begun)
@@ -210,9 +224,10 @@ def continue_text(
     stops: Sequence[str] | str = (),
     ids: Any = None,
     lookup: int = 0,
+    parse_specials: bool = False,
 ) -> Result:
     """Continues one text; see `Writing.values`. Raises: InputError when the model has no tokenizer."""
-    writing = Writing(model, prompt, ids=ids, stops=stops)
+    writing = Writing(model, prompt, ids=ids, stops=stops, parse_specials=parse_specials)
     write_all(
         model,
         [writing],
@@ -229,8 +244,8 @@ def tokenizer_of(model: Transformer) -> Tokenizer:
     """The model's tokenizer. Raises: InputError when whoever loaded the model knew of none."""
     if model.tokenizer is None:
         raise InputError(
-            "this model has no tokenizer, so text has no ids; presets have none, a run keeps its own in "
-            "tokenizer.json; name the file of one with --tokenizer FILE"
+            "this model has no tokenizer, so text has no ids; presets have none, and in or beside other models none was "
+            "found. Name one with --tokenizer FILE: a tokenizer's file, or a run or folder that has one"
         )
     tokenizer: Tokenizer = model.tokenizer
     return tokenizer

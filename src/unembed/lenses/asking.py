@@ -19,14 +19,18 @@ from unembed.model.transformer import Transformer
 from unembed.tokenizers.base import placeholder
 
 
-def token_ids(what: str, model: Transformer, text: str | None, ids: Any = None) -> list[int]:
+def token_ids(
+    what: str, model: Transformer, text: str | None, ids: Any = None, *, parse_specials: bool = False
+) -> list[int]:
     """The ids of one text with its start token, or the ids that were given. `what` begins every message.
+
+    `parse_specials` is as for `text_ids`.
 
     Raises: UsageError where neither, both, or nothing to look at is given; InputError without a tokenizer.
     """
     if (text is None) == (ids is None):
         raise UsageError(f"{what}: give either a text or ids")
-    return text_ids(model, text, what=what) if text is not None else _whole(what, ids)
+    return _whole(what, ids) if text is None else text_ids(model, text, what=what, parse_specials=parse_specials)
 
 
 def target_id(what: str, model: Transformer, target: Any, name: str = "target") -> int | None:

@@ -12,18 +12,26 @@ import numpy as np
 from unembed.errors import InputError, UsageError
 from unembed.model.transformer import Transformer
 from unembed.tokenizers.base import Tokenizer, with_start
+from unembed.tokenizers.notes import refuse_misfit
 
 
-def text_ids(model: Transformer, text: str, *, what: str = "lens") -> list[int]:
+def text_ids(model: Transformer, text: str, *, what: str = "lens", parse_specials: bool = False) -> list[int]:
     """A text as the model reads it, the start token before it where the model was trained with one.
 
-    Raises: InputError when the model has no tokenizer; UsageError when the text has no tokens.
+    A model that sees both sides was trained with the end token behind its texts too, and gets it where it gets the start.
+    `parse_specials` reads the names of special tokens in the text as those tokens.
+    Raises: InputError when the model has no tokenizer, or another model's; UsageError when the text has no tokens.
     """
     tokenizer = _tokenizer_of(model, what)
-    ids = [int(i) for i in tokenizer.encode(text).ids]
+    ids = [int(i) for i in tokenizer.encode(text, parse_specials=parse_specials).ids]
     if not ids:
         raise UsageError(f"{what}: the text {text!r} has no tokens; give at least one")
-    return with_start(tokenizer, ids) if tokenizer.adds_start else ids
+    if tokenizer.adds_start:
+        ids = with_start(tokenizer, ids)
+        if not model.spec.is_causal and tokenizer.end_id is not None and ids[-1] != tokenizer.end_id:
+            ids.append(tokenizer.end_id)
+    refuse_misfit(what, tokenizer, ids, model.spec.embedding.vocab_size)
+    return ids
 
 
 def token_texts(model: Transformer) -> list[str] | None:
