@@ -62,6 +62,15 @@ CASES = {
         LLAMA,
         block__attention__position=ROTARY | {"theta": 5e5, "scaling": LLAMA3 | {"original_context": 8192}},
     ),
+    "llama, llama3 scaling of its own": changed(
+        LLAMA, block__attention__position=ROTARY | {"scaling": LLAMA3 | {"original_context": 16}}
+    ),
+}
+# Keys that other programs write and we do not.
+FACTORS = {
+    "a factor without a type": {"scaling.factor": 4.0},
+    "the older key": {"scale_linear": 4.0},
+    "no factor for type none": {"scaling.type": "none", "scaling.factor": 4.0},
 }
 
 
@@ -103,6 +112,23 @@ def test_parity_llama_cpp_gives_every_token_our_probability(written, tokenizer, 
     clear = best[:, 0] - best[:, 1] > 2 * tolerance  # nearly level tokens may change places
     assert int(clear.sum()) >= len(asked) - 2
     assert torch.equal(theirs.argmax(-1)[clear], ours.argmax(-1)[clear])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", FACTORS)
+def test_parity_llama_cpp_takes_a_rotary_factor_as_we_do(written, tmp_path, tokenizer, case):
+    plain, file = written("llama")
+    held = read_gguf(file)
+    keys = {f"llama.rope.{key}": value for key, value in FACTORS[case].items()}
+    write_gguf(tmp_path / "new.gguf", dict(held.metadata) | keys, {name: held.tensor(name) for name in held.tensors})
+    model, start = load(tmp_path / "new.gguf"), list(tokenizer.encode(PROMPT).ids)
+    with torch.no_grad():
+        scores, unscaled = (one(torch.tensor([start]))[:, -1].double() for one in (model, plain))
+    ours, largest = torch.log_softmax(scores, -1), float(scores.abs().max())
+    theirs = next_logprobs(tmp_path / "new.gguf", [PROMPT], ours.shape[-1], shown=start[0])
+    assert float((theirs - ours).abs().max()) < TOLERANCE * largest
+    is_scaled = float((scores - unscaled).abs().max()) > 100 * TOLERANCE * largest
+    assert is_scaled == (case != "no factor for type none")
 
 
 def test_a_llama_whose_heads_turn_in_part_is_no_llama_for_llama_cpp(tmp_path):
