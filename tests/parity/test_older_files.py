@@ -134,8 +134,19 @@ def test_a_tensor_under_two_names_is_refused(folder):
         CheckpointError, match=r"'embed_out.weight' and 'lm_head.weight' are two names of 'embed_out.weight'"
     ):
         load(folder("neox", "as published", more=two))
-    with pytest.raises(CheckpointError, match=r"are two names of 'model.norm.weight'"):
+    with pytest.raises(CheckpointError, match=r"two names of 'model.norm.weight'; .*: --ignore-tensor 'norm.weight'\."):
         load(folder("llama", more={"norm.weight": torch.zeros(24)}))
+
+
+@pytest.mark.parametrize(
+    ("family", "case", "surplus", "shape"),
+    [("neox", "as published", "lm_head.weight", (41, 24)), ("llama", "base", "norm.weight", (24,))],
+)
+def test_of_two_names_the_one_that_the_rules_do_not_use_can_be_left_out(family, case, surplus, shape, folder):
+    expected = {name: one.clone() for name, one in load(folder(family, case)).named_parameters()}
+    made = load(folder(family, case, more={surplus: torch.zeros(shape)}), ignore_tensors=[surplus])
+    assert (surplus, "ignored by request") in made.load_report.excused
+    assert all(torch.equal(one, expected[name]) for name, one in made.named_parameters())
 
 
 BUFFERS = {

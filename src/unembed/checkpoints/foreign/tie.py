@@ -19,7 +19,7 @@ class TieDecision(NamedTuple):
     """Whether the model is tied, and why in one sentence.
 
     is_surprising  the file contradicts the config
-    repeats        the file's head repeats its table to the last bit, and one of the two is left out
+    repeats        the file's head repeats its table number for number, and one of the two is left out
     """
 
     tied: bool

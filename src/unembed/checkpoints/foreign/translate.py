@@ -139,7 +139,7 @@ def account(source: Source) -> Accounted:
         raise config.error(f"the config describes no model: {error}") from error
     known = [rule.theirs for rule in family.rules(with_tying(untied, False))]
     named = clean_names({name: name for name in source.tensors})
-    names = with_one_spelling(named, family.prefix, family.renamed, known, where=source.where)
+    names = with_one_spelling(named, family.prefix, family.renamed, known, where=source.where, ignored=source.ignored)
     return Accounted(untied, flag, Named(source.tensors, names), excused)
 
 
@@ -181,7 +181,7 @@ def assemble(source: Source, described: Described, *, dtype: Dtype = None) -> Tr
     excused = [*excused, *settled.excused]
     if tie.repeats:
         tensors = tensors.without(family.head)
-        excused = [*excused, Excused(family.head, f"repeats {family.embed}, to the last bit")]
+        excused = [*excused, Excused(family.head, f"repeats {family.embed}, number for number")]
     shapes = {tensor.name: tensor.shape for tensor in counts.tensors(spec)}
     weights, unused = to_ours(
         rules,

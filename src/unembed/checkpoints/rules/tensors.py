@@ -236,7 +236,7 @@ def _check_duplicates(
                 f"takes the first, as transformers 5 does; --ignore-tensor {short(one.theirs)} takes the second."
             )
         del left[one.theirs]
-        excused.append(Excused(one.theirs, f"repeats {one.original}, to the last bit"))
+        excused.append(Excused(one.theirs, f"repeats {one.original}, number for number"))
     return excused
 
 
