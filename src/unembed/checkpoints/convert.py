@@ -19,9 +19,12 @@ import msgspec
 from unembed.checkpoints.beside import written_beside
 from unembed.checkpoints.files import DISK, explaining, write_file
 from unembed.checkpoints.foreign import gguf_export
+from unembed.checkpoints.foreign.carrying import CONFIG, FILES, LIBRARY, NOTHING, Carried, carried, special_ids_of
 from unembed.checkpoints.foreign.export import exportable, write_huggingface
 from unembed.checkpoints.foreign.translate import Dtype, as_dtype, named_dtype
+from unembed.checkpoints.formats.safetensors import short
 from unembed.checkpoints.load import CONFIG_KEY, CONVERTED_KEY, SPECIAL_IDS, TOKENIZER, find, open_found
+from unembed.checkpoints.rules.accounting import listed
 from unembed.checkpoints.run.folder import RunFolder
 from unembed.checkpoints.run.state import model_tensors
 from unembed.errors import CheckpointError, SpecError, UsageError
@@ -29,21 +32,26 @@ from unembed.model.spec import TiedHead, UntiedHead
 from unembed.model.transformer import Transformer
 from unembed.places import check_path
 from unembed.tokenizers import files as tokenizer_files
+from unembed.tokenizers.base import Tokenizer
 from unembed.tokenizers.library import config_of as tokenizer_config
 from unembed.tokenizers.library import to_library
 from unembed.visible import in_markdown
 
 FORMATS = ("hf", "gguf", "native")
+LEFT_OUT = "left_out"  # of a run.json: tensors of the file it was made of
 
 
 class Converted(NamedTuple):
-    """What was written: the place, how many tensors and parameters, whether the model is tied, and what a user should know."""
+    """What was written: the place, how many tensors and parameters, whether the model is tied, what a user should know, and
+    the file's tensors that were left out by request.
+    """
 
     written: Path
     tensors: int
     parameters: int
     tied: bool
     notes: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def convert(
@@ -68,7 +76,8 @@ def convert(
     if kind != "file":
         narrow(model, kind)
     prefers = None if found.source is None else found.source.family.name
-    return write_model(model, place, to=to, source=str(source), prefers=prefers)
+    along = carried(found.source, found.path, tokenizer, model)
+    return write_model(model, place, to=to, source=str(source), prefers=prefers, along=along)
 
 
 def refuse_shared_otherwise(model: Transformer, to: str, source: str) -> None:
@@ -106,58 +115,86 @@ def free_place(destination: str | Path) -> Path:
     return place
 
 
-def write_model(model: Transformer, place: Path, *, to: str, source: str, prefers: str | None = None) -> Converted:
-    """Writes a model in memory at a free place; `prefers` names the family whose form is taken where several can say it.
+def write_model(
+    model: Transformer, place: Path, *, to: str, source: str, prefers: str | None = None, along: Carried = NOTHING
+) -> Converted:
+    """Writes a model in memory at a free place; `prefers` names the family whose form is taken where several can say it,
+    `along` what goes with its tokenizer.
 
     Raises: as `convert`.
     """
     assert to in FORMATS, to
     notes = [] if model.load_report is None else list(model.load_report.warnings)
+    left_out = _left_out(model)
+    if left_out:
+        n = len(left_out)
+        notes.append(f"{n} {'tensor' if n == 1 else 'tensors'} left out: {listed([short(one) for one in left_out])}")
     with written_beside(place) as temporary:
         match to:
             case "hf":
                 with explaining(f"making {place}", f"{place} was not written.", CheckpointError):
                     DISK.make_folder(temporary)
-                n_tensors, n_numbers, more = _huggingface(model, temporary, source, prefers)
+                n_tensors, n_numbers, more = _huggingface(model, temporary, source, prefers, along)
             case "native":
                 n_tensors, n_numbers, more = _native(model, temporary, source)
+                more += along.lost("a run folder")
             case _:
-                n_tensors, n_numbers, more = gguf_export.write(model, temporary, name=Path(source).name)
+                n_tensors, n_numbers, more = gguf_export.write(model, temporary, name=Path(source).name, along=along)
     return Converted(
         written=place.resolve(),
         tensors=n_tensors,
         parameters=n_numbers,
         tied=model.spec.ties_embeddings,
         notes=(*notes, *more),
+        left_out=left_out,
     )
 
 
-def _huggingface(model: Transformer, folder: Path, source: str, prefers: str | None) -> tuple[int, int, list[str]]:
+def _left_out(model: Transformer) -> tuple[str, ...]:
+    return () if model.load_report is None else model.load_report.left_out
+
+
+def _huggingface(
+    model: Transformer, folder: Path, source: str, prefers: str | None, along: Carried
+) -> tuple[int, int, list[str]]:
     model, family, note = exportable(model, prefers=prefers)
-    ids = _special_ids(model)  # transformers looks for them in both files
+    ids = special_ids_of(model, along)  # transformers looks for them in both files
     tensors = write_huggingface(model, folder, family=family, special_ids=ids)
     _put(folder / "generation_config.json", {"_from_model_config": True, **ids})
     notes = [note] if note else []
-    if model.tokenizer is None:
+    copied = along.copy(folder)
+    if model.tokenizer is None and not copied:
         notes.append("no tokenizer is known for this model, so none was written")
-    elif (values := to_library(model.tokenizer)) is None:
-        notes.append(
-            f"the {model.tokenizer.kind} tokenizer has no exact form in the tokenizers library, so none was written"
-        )
-    else:
-        _put(folder / "tokenizer.json", values)
-        _put(folder / "tokenizer_config.json", tokenizer_config(model.tokenizer, model.spec.context_length))
-    card = model_card(model, family.architecture, source)
+    elif model.tokenizer is not None and LIBRARY not in copied:
+        notes += _tokenizer(model, model.tokenizer, folder, along, copied)
+    has_tokenizer = any((folder / name).is_file() for name in FILES)
+    card = model_card(model, family.architecture, source, has_tokenizer=has_tokenizer, left_out=_left_out(model))
     write_file(
         folder / "README.md", [card.encode()], consequence="The model card was not written.", kind=CheckpointError
     )
     return len(tensors), sum(tensor.numel() for tensor in tensors.values()), notes
 
 
+def _tokenizer(model: Transformer, tokenizer: Tokenizer, folder: Path, along: Carried, copied: set[str]) -> list[str]:
+    """Writes a tokenizer.json, and its config where none was copied; gives what there is to say."""
+    if (values := to_library(tokenizer)) is None:
+        if copied:
+            return []
+        return [f"the {tokenizer.kind} tokenizer has no exact form in the tokenizers library, so none was written"]
+    _put(folder / LIBRARY, values)
+    if CONFIG in copied:
+        return []
+    more, notes = along.for_library(tokenizer)
+    _put(folder / CONFIG, tokenizer_config(tokenizer, model.spec.context_length) | more)
+    return notes
+
+
 def _native(model: Transformer, folder: Path, source: str) -> tuple[int, int, list[str]]:
     description: dict[str, Any] = {CONFIG_KEY: {"model": msgspec.to_builtins(model.spec)}, CONVERTED_KEY: source}
     if model.special_ids:
         description[SPECIAL_IDS] = model.special_ids
+    if left_out := _left_out(model):
+        description[LEFT_OUT] = list(left_out)
     with RunFolder.create(folder, description=description) as run:
         if model.tokenizer is not None:
             tokenizer_files.save(model.tokenizer, run.path / TOKENIZER)
@@ -167,7 +204,9 @@ def _native(model: Transformer, folder: Path, source: str) -> tuple[int, int, li
     return len(weights), sum(tensor.numel() for tensor in weights.values()), notes
 
 
-def model_card(model: Transformer, architecture: str, source: str) -> str:
+def model_card(
+    model: Transformer, architecture: str, source: str, *, has_tokenizer: bool = False, left_out: Sequence[str] = ()
+) -> str:
     """The README.md of an exported model: what it is, in numbers, and how to open it."""
     spec = model.spec
     rows = {
@@ -178,24 +217,18 @@ def model_card(model: Transformer, architecture: str, source: str) -> str:
         "context": f"{spec.context_length:,}",
         "head": "tied to the embedding" if spec.ties_embeddings else "a table of its own",
         "tokenizer": "none" if model.tokenizer is None else model.tokenizer.kind,
+        **({"left out": listed([in_markdown(one) for one in left_out])} if left_out else {}),
     }
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     name = in_markdown(Path(source).name or "model")
     auto = "AutoModelForCausalLM" if spec.is_causal else "AutoModelForMaskedLM"
+    names = f"{auto}, AutoTokenizer" if has_tokenizer else auto
+    tokenizer = 'tokenizer = AutoTokenizer.from_pretrained(".")\n' if has_tokenizer else ""
     return (
         f"---\nlibrary_name: transformers\n---\n\n# {name}\n\nWritten by unembed for transformers ({architecture}).\n\n"
-        f"| | |\n|---|---|\n{table}\n\n```python\nfrom transformers import {auto}\n\n"
-        f'model = {auto}.from_pretrained(".")\n```\n'
+        f"| | |\n|---|---|\n{table}\n\n```python\nfrom transformers import {names}\n\n"
+        f'model = {auto}.from_pretrained(".")\n{tokenizer}```\n'
     )
-
-
-def _special_ids(model: Transformer) -> dict[str, Any]:
-    """What the model's own config said, and the tokenizer's marks where it said nothing."""
-    marks: dict[str, Any] = {}
-    if model.tokenizer is not None:
-        marks = {"bos_token_id": model.tokenizer.start_id, "eos_token_id": model.tokenizer.end_id}
-    named = marks | (model.special_ids or {})
-    return {name: token_id for name, token_id in named.items() if token_id is not None}
 
 
 def _put(path: Path, values: Mapping[str, Any]) -> None:

@@ -1,5 +1,7 @@
 """`unembed convert`: a model in another format, bit for bit."""
 
+from typing import Any
+
 import click
 
 from unembed.cli.models import ignored_tensors, model_options
@@ -47,5 +49,8 @@ def command(
     )
     for note in done.notes:
         say(note, quiet=quiet)
-    values = {"written": str(done.written), "tensors": done.tensors, "parameters": done.parameters, "tied": done.tied}
+    values: dict[str, Any] = {"written": str(done.written), "tensors": done.tensors, "parameters": done.parameters}
+    values["tied"] = done.tied
+    if done.left_out:
+        values["left_out"] = list(done.left_out)
     write_result(Result(name="convert", values=values), output_format)

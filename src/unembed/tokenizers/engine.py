@@ -237,7 +237,7 @@ def without_start(values: dict[str, Any]) -> dict[str, Any]:
 def marks(values: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """Finds the tokens that open and close a text: as tokenizer_config.json says, the template, or a well-known name."""
     names = {token["content"] for token in values.get("added_tokens", ()) if token["special"]}
-    said = [_name_in(config.get(key)) for key in ("bos_token", "eos_token")]
+    said = [name_in(config.get(key)) for key in ("bos_token", "eos_token")]
     template = _template_marks(values.get("post_processor"))
     usual = [next((name for name in known if name in names), None) for known in (_START_NAMES, _END_NAMES)]
     found = [a if a in names else b if b in names else c for a, b, c in zip(said, template, usual, strict=True)]
@@ -279,7 +279,7 @@ def _prepends(step: Mapping[str, Any]) -> bool:
     return bool(step.get("prepend_scheme", "always") != "never" and step.get("add_prefix_space", True))
 
 
-def _name_in(entry: Any) -> str | None:
+def name_in(entry: Any) -> str | None:
     """A special's name in tokenizer_config.json: plain, or inside the description of an added token."""
     name = entry.get("content") if isinstance(entry, dict) else entry
     return name if isinstance(name, str) else None

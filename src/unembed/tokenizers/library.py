@@ -41,14 +41,21 @@ def to_library(tokenizer: Tokenizer) -> dict[str, Any] | None:
 def config_of(tokenizer: Tokenizer, context_length: int) -> dict[str, Any]:
     """The tokenizer_config.json beside it: which tokens open and close a text, and how long one may be."""
     names = {token_id: name for name, token_id in tokenizer.specials.items()}
-    marks = {"bos_token": tokenizer.start_id, "eos_token": tokenizer.end_id, "unk_token": tokenizer.unknown_id}
-    named = {role: names[i] for role, i in marks.items() if i is not None and i in names}
+    marks = {"bos_token": tokenizer.start_id, "eos_token": tokenizer.end_id, "unk_token": unknown_of(tokenizer)}
+    named = {role: names.get(i, tokenizer.tokens[i]) for role, i in marks.items() if i is not None}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": context_length,
         "clean_up_tokenization_spaces": False,
         **named,
     }
+
+
+def unknown_of(tokenizer: Tokenizer) -> int | None:
+    """The token that files call unknown: also where a text never becomes it, since every byte has a token."""
+    if tokenizer.unknown_id is None and isinstance(tokenizer, PieceTokenizer):
+        return next((i for i, (_, _, kind) in enumerate(tokenizer.model.pieces) if kind == proto.UNKNOWN), None)
+    return tokenizer.unknown_id
 
 
 def _described(tokenizer: Tokenizer) -> dict[str, Any] | None:
@@ -112,7 +119,7 @@ def _pieces(tokenizer: PieceTokenizer) -> dict[str, Any] | None:
             "type": "BPE",
             "vocab": {token: i for i, (token, _, _) in enumerate(model.pieces)},
             "merges": _merges(model),
-            "unk_token": _name_of(tokenizer, tokenizer.unknown_id),
+            "unk_token": _name_of(tokenizer, unknown_of(tokenizer)),
             "fuse_unk": True,
             "byte_fallback": has_bytes,
         }
@@ -175,4 +182,4 @@ def _frame(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _name_of(tokenizer: Tokenizer, token_id: int | None) -> str | None:
-    return None if token_id is None else tokenizer.token_text(token_id)
+    return None if token_id is None else tokenizer.tokens[token_id]

@@ -18,11 +18,12 @@ from unembed.checkpoints.formats.safetensors import short
 from unembed.checkpoints.rules.accounting import listed
 from unembed.errors import CheckpointError, TokenizerError
 from unembed.tokenizers.base import Tokenizer
-from unembed.tokenizers.gguf_vocabulary import read_vocabulary
+from unembed.tokenizers.gguf_vocabulary import PREFIX, read_vocabulary
 
 ARCHITECTURE_KEY = "general.architecture"
 # Pairs of a head; a longer tensor of divisors is none, and becomes no list of so many numbers.
 _MOST_PAIRS = 4096
+_ID_KEYS = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding", "unk_token_id": "unknown"}
 # Keys that describe a file, quantisation and prompting, not the function.
 _PASSED_OVER = ("general.", "tokenizer.", "quantize.", "split.")
 
@@ -65,6 +66,7 @@ def open_gguf(path: Path) -> Source:
         types={name: tensor.type for name, tensor in file.tensors.items() if name != FACTORS},
         tokenizer=tokenizer,
         notes=notes,
+        prompting=prompting_of(file, has_tokenizer=tokenizer is not None),
     )
 
 
@@ -91,6 +93,18 @@ def config_of(file: GgufFile, architecture: str) -> dict[str, Any]:
         config[DIVISORS_KEY] = _divisors(file)
     config[TIE_KEY] = HEAD not in file.tensors
     return config
+
+
+def prompting_of(file: GgufFile, *, has_tokenizer: bool) -> dict[str, Any]:
+    """The chat template and the ids of padding and the unknown; a tokenizer that was read tells start and end itself."""
+    found: dict[str, Any] = {}
+    if isinstance(template := file.metadata.get("tokenizer.chat_template"), str):
+        found["chat_template"] = template
+    for key, role in _ID_KEYS.items():
+        token_id = file.metadata.get(f"{PREFIX}{role}_token_id")
+        if type(token_id) is int and not (has_tokenizer and role in ("bos", "eos")):
+            found[key] = token_id
+    return found
 
 
 def _divisors(file: GgufFile) -> list[float]:

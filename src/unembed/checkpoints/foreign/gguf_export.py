@@ -12,6 +12,7 @@ import torch
 from unembed.checkpoints.families.base import Family
 from unembed.checkpoints.families.gguf import ARCHITECTURES
 from unembed.checkpoints.families.gguf_rope import DIVISORS_KEY, FACTORS, OWN_PREFIX
+from unembed.checkpoints.foreign.carrying import NOTHING, Carried, special_ids_of
 from unembed.checkpoints.foreign.export import in_a_form, why_not
 from unembed.checkpoints.foreign.gguf import ARCHITECTURE_KEY
 from unembed.checkpoints.formats.gguf.write import write_gguf
@@ -20,6 +21,7 @@ from unembed.errors import SpecError
 from unembed.model.spec import TransformerSpec
 from unembed.model.transformer import Transformer
 from unembed.tokenizers.gguf_keys import gguf_keys
+from unembed.tokenizers.gguf_vocabulary import PREFIX
 
 _FILE_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 32}
 
@@ -34,7 +36,7 @@ def architecture_for(spec: TransformerSpec) -> Family:
     raise SpecError(f"export: no GGUF architecture that is written here describes this model exactly: {told}.")
 
 
-def write(model: Transformer, path: Path, *, name: str) -> tuple[int, int, list[str]]:
+def write(model: Transformer, path: Path, *, name: str, along: Carried = NOTHING) -> tuple[int, int, list[str]]:
     """Writes the file; gives the numbers of tensors and parameters, and what a user should know.
 
     Raises: SpecError, CheckpointError.
@@ -57,6 +59,20 @@ def write(model: Transformer, path: Path, *, name: str) -> tuple[int, int, list[
         notes.append("no tokenizer is known for this model, so none was written")
     elif (found := gguf_keys(model.tokenizer, spec.embedding.vocab_size)) is None:
         notes.append(f"the {model.tokenizer.kind} tokenizer has no exact form in GGUF, so none was written")
-    metadata |= {"tokenizer.ggml.model": "no_vocab"} if found is None else found
+    if model.tokenizer is None or found is None:
+        metadata |= {"tokenizer.ggml.model": "no_vocab", **_ids(model)}
+        notes += along.lost("a GGUF file without a tokenizer")
+    else:
+        more, unsaid = along.for_gguf(model.tokenizer)
+        metadata |= more | found
+        notes += unsaid
     write_gguf(path, metadata, tensors)
     return len(tensors), sum(tensor.numel() for tensor in weights.values()), notes
+
+
+def _ids(model: Transformer) -> dict[str, int]:
+    """The ids of start, end and padding, which a model has also where its tokenizer could not be written."""
+    ids = special_ids_of(model)
+    roles = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding"}
+    single = {key: value[0] if isinstance(value, list) and value else value for key, value in ids.items()}
+    return {f"{PREFIX}{role}_token_id": single[key] for key, role in roles.items() if single.get(key) is not None}

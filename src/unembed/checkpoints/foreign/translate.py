@@ -14,9 +14,9 @@ from torch import Tensor
 
 from unembed.checkpoints.families.base import Family, read_spec
 from unembed.checkpoints.foreign.tie import TieDecision, decide_tie
-from unembed.checkpoints.formats.safetensors import clean_names
-from unembed.checkpoints.rules.accounting import ConfigReader, Excused
-from unembed.checkpoints.rules.ignoring import ignored_names
+from unembed.checkpoints.formats.safetensors import clean_names, short
+from unembed.checkpoints.rules.accounting import ConfigReader, Excused, listed
+from unembed.checkpoints.rules.ignoring import REASON, ignored_names
 from unembed.checkpoints.rules.names import with_one_spelling
 from unembed.checkpoints.rules.repeats import settle
 from unembed.checkpoints.rules.tensors import to_ours
@@ -41,7 +41,8 @@ class Source(NamedTuple):
 
     `format` names the format in reports, `where` the file in messages. A tensor may be made when it is asked for, each time
     anew; `types` are those of the file, where the tensors have others. `ignored` names surplus tensors to be left out, as
-    rules/ignoring.py says. `generation_end` is the end that a generation_config.json names.
+    rules/ignoring.py says. `generation_end` is the end that a generation_config.json names. `prompting` is what a file without
+    config.json says of its tokenizer: the chat template, ids.
     """
 
     family: Family
@@ -54,6 +55,7 @@ class Source(NamedTuple):
     notes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     generation_end: Any = None
+    prompting: Mapping[str, Any] = {}
 
 
 class Named(Mapping[str, Tensor]):
@@ -102,8 +104,17 @@ class LoadReport(NamedTuple):
         """One line for people: family, format, size, types, and the tie with its reason."""
         return (
             f"{self.family} ({self.format}), {self.parameters:,} parameters, {self.dtype}, {self.tie_reason}"
-            f"; {len(self.excused)} excused"
+            f"; {len(self.excused)} excused{self._told()}"
         )
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The tensors that were ignored by request."""
+        return tuple(one.name for one in self.excused if one.reason == REASON)
+
+    def _told(self) -> str:
+        names = [short(one) for one in self.left_out]
+        return f", of them {len(names)} left out by request: {listed(names)}" if names else ""
 
 
 class Described(NamedTuple):
@@ -228,7 +239,7 @@ def special_ids(source: Source, vocab_size: int) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for key in SPECIAL_KEYS:
-        value, file = source.config.get(key), "config.json"
+        value, file = source.config.get(key, source.prompting.get(key)), "config.json"
         if key == "eos_token_id" and source.generation_end is not None:
             value, file = source.generation_end, "generation_config.json"
         several: list[Any] = value if isinstance(value, list) and key == "eos_token_id" else [value]
