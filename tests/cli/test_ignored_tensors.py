@@ -80,3 +80,14 @@ def test_whatever_takes_a_tokenizer_takes_it():
     opening = {name for name, its in options.items() if {"--tokenizer", "--like"} <= its}
     assert opening >= {"sample", "lens", "convert", "verify", "patch", "tune-lens", "flow", "calibration"}
     assert [name for name in opening if "--ignore-tensor" not in options[name]] == []
+
+
+def test_convert_says_what_was_left_out_wherever_it_tells_of_the_model(folder, tmp_path):
+    done = command("convert", folder, tmp_path / "out", "--ignore-tensor", "extra.*", "--format", "json")
+    assert "2 tensors left out: 'extra.one', 'extra.two'" in done.err
+    assert done.json["left_out"] == ["extra.one", "extra.two"]
+    assert "| left out | extra.one, extra.two |" in (tmp_path / "out" / "README.md").read_text()
+    command("convert", folder, tmp_path / "run", "--to", "native", "--ignore-tensor", "extra.*")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["left_out"] == ["extra.one", "extra.two"]
+    sampled = command("sample", folder, *OPEN["sample"], "--ignore-tensor", "extra.*")
+    assert "of them 2 left out by request: 'extra.one', 'extra.two'" in sampled.err

@@ -173,6 +173,6 @@ def _of_folder(folder: Path, files: tuple[Path, ...], made: Tokenizer | None) ->
     ids: dict[str, int] = {}
     if made is not None:
         for key, (role, _) in _ROLES.items():
-            if (name := name_in(config.get(role))) is not None and name in made.tokens:
-                ids[key] = made.tokens.index(name)
+            if (token := name_in(config.get(role))) is not None and token in made.tokens:
+                ids[key] = made.tokens.index(token)
     return Carried(files, template if isinstance(template, str) else None, ids, notes=notes)
