@@ -157,6 +157,7 @@ def _left_out(model: Transformer) -> tuple[str, ...]:
 def _huggingface(
     model: Transformer, folder: Path, source: str, prefers: str | None, along: Carried
 ) -> tuple[int, int, list[str]]:
+    left_out = _left_out(model)
     model, family, note = exportable(model, prefers=prefers)
     ids = special_ids_of(model, along)  # transformers looks for them in both files
     tensors = write_huggingface(model, folder, family=family, special_ids=ids)
@@ -168,7 +169,7 @@ def _huggingface(
     elif model.tokenizer is not None and LIBRARY not in copied:
         notes += _tokenizer(model, model.tokenizer, folder, along, copied)
     has_tokenizer = any((folder / name).is_file() for name in FILES)
-    card = model_card(model, family.architecture, source, has_tokenizer=has_tokenizer, left_out=_left_out(model))
+    card = model_card(model, family.architecture, source, has_tokenizer=has_tokenizer, left_out=left_out)
     write_file(
         folder / "README.md", [card.encode()], consequence="The model card was not written.", kind=CheckpointError
     )
