@@ -21,6 +21,7 @@ SRC = Path(__file__).parents[1] / "src" / "unembed"
 LAYERS = (
     ("errors", "visible"),
     ("runtime", "catalogue", "results", "places", "arguments"),
+    ("model_names",),
     ("pictures",),
     ("tokenizers", "model"),
     ("corpora", "objectives", "optim", "generation"),

@@ -9,7 +9,8 @@ from unembed.errors import CheckpointError, SpecError, UsageError
 from unembed.model.check import from_plain, parse_json
 from unembed.model.presets import PRESETS, preset
 from unembed.model.spec import TransformerSpec
-from unembed.places import check_path, models_like, refuse_like, shown
+from unembed.model_names import what_a_model_is, why_no_model
+from unembed.places import check_path, refuse_like
 
 
 def spec_of_model(model: str | Path, *, like: str | None = None) -> TransformerSpec:
@@ -18,7 +19,7 @@ def spec_of_model(model: str | Path, *, like: str | None = None) -> TransformerS
     A folder wins over a preset of the same name. Raises: CheckpointError, SpecError.
     """
     if not isinstance(model, str | Path) or not str(model).strip():
-        raise UsageError(f"MODEL is {model!r}; give a run folder, or the name of a preset such as gpt2")
+        raise UsageError(what_a_model_is(model))
     path = Path(model)
     check_path(path, CheckpointError)
     for folder in (path, path.resolve().parent.parent) if path.is_dir() else ():
@@ -36,10 +37,7 @@ def spec_of_model(model: str | Path, *, like: str | None = None) -> TransformerS
         return preset(str(model)).spec
     if path.exists() and (found := _described(path, like)) is not None:
         return found
-    if path.exists():
-        raise CheckpointError(f"{shown(path)}: is no run. Give a run folder, or a preset such as gpt2.")
-    hint = models_like(path, PRESETS, "Give a run folder, or a preset such as gpt2.")
-    raise CheckpointError(f"{shown(path)}: there is no such run, and no preset of that name. {hint}")
+    raise CheckpointError(why_no_model(path, PRESETS))
 
 
 def _described(path: Path, like: str | None) -> TransformerSpec | None:

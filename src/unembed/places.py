@@ -7,10 +7,9 @@ none and then waits without end. Whoever opens what a user named asks here first
 import errno
 import os
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 
-from unembed.errors import UnembedError, UsageError, closest, suggest
+from unembed.errors import UnembedError, UsageError, closest
 
 LONGEST_SHOWN = 120
 _MOST_NAMES = 2_000  # of a folder's names are compared with a mistyped one
@@ -146,10 +145,3 @@ def near_paths(path: str | Path, *, n: int = 2) -> list[str]:
         str(wrong.parent / name / rest if (wrong.parent / name / rest).exists() else wrong.parent / name)
         for name in close
     ]
-
-
-def models_like(path: str | Path, presets: Iterable[str], otherwise: str) -> str:
-    """The next step where nothing is a MODEL of that name: near paths and near presets, else what `otherwise` says."""
-    name = os.fspath(path)
-    found = [*closest(name, presets, n=2, cutoff=0.6), *near_paths(path)]
-    return f"{suggest(list(dict.fromkeys(found))[:3], otherwise)} docs/presets.md lists the presets."

@@ -123,16 +123,16 @@ def test_what_is_no_model_is_refused_with_a_way_on(run, tmp_path):
     with pytest.raises(CheckpointError, match=r"no complete checkpoint of step 3; there are \[0, 5, 10\]"):
         load(path, step=3)
     with pytest.raises(
-        CheckpointError, match=r"there is no such run, and no preset of that name. Did you mean mini-gpt"
+        CheckpointError, match=r"there is no such file or folder, and no preset of that name. Did you mean mini-gpt"
     ):
         load("mini-gtp")
     with pytest.raises(CheckpointError, match=r"Did you mean .*run"):
         load(tmp_path / "rum")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(CheckpointError, match=r"empty: holds no run.json, so it is no run"):
+    with pytest.raises(CheckpointError, match=r"empty: holds no run.json and no config.json, so it is no MODEL"):
         load(tmp_path / "empty")
     (tmp_path / "text.txt").write_text("hello")
-    with pytest.raises(CheckpointError, match="this kind of file is not read yet"):
+    with pytest.raises(CheckpointError, match="this kind of file is no model"):
         load(tmp_path / "text.txt")
     RunFolder.create(tmp_path / "young", description={}).close()
     with pytest.raises(CheckpointError, match=r"no checkpoint is complete. +Train on with --resume"):

@@ -9,7 +9,7 @@ import torch
 from commands import run as command
 from oracles.specs import base, changed
 from small import small_model
-from unembed.checkpoints.convert import convert
+from unembed.checkpoints.convert import convert, write_model
 from unembed.checkpoints.families import gpt2
 from unembed.checkpoints.foreign import huggingface
 from unembed.checkpoints.foreign.export import write_huggingface
@@ -178,7 +178,7 @@ def test_inspect_of_a_broken_tokenizer_and_of_another_json(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     done = command("inspect", tmp_path / "config.json", "--format", "json")
     assert (done.code, done.json["format"]) == (3, "unknown")
-    assert "this kind of file is not read yet" in done.json["problems"][0]
+    assert "is one of the files beside a model's weights" in done.json["problems"][0]
     (tmp_path / "vocab.json").write_text("{}")
     done = command("inspect", tmp_path / "vocab.json", "--format", "json")
     assert (done.code, done.json["format"]) == (3, "tokenizer")
@@ -293,3 +293,15 @@ def test_types_mixed_in_one_file_are_widened_to_the_widest(folder, tmp_path):
             UsageError, match=r"the file mixes types \(8 float16 and .* float32 and 2 float64 tensors\)"
         ):
             load(mixes, dtype="file")
+
+
+def test_inspect_finds_the_tokenizer_that_loading_finds_beside_a_file(data, tmp_path):
+    """llama2.c names it for the size of the vocabulary; a GGUF without one inside may have one beside it."""
+    found = command("inspect", data / "weights" / "stories260K.bin", "--format", "json").json["tokenizer"]
+    assert (found["file"], found["vocab_size"]) == ("tok512.bin", 512)
+    model = small_model(changed(GPT2, block__mlp__activation="gelu_tanh"), dtype=torch.float32)
+    made = write_model(model, tmp_path / "model.gguf", to="gguf", source="small")
+    assert command("inspect", made.written, "--format", "json").json["tokenizer"] is None
+    tokenizer_files.save(WordTokenizer(["the", "dog"]), made.written.parent / "tokenizer.json")
+    assert command("inspect", made.written, "--format", "json").json["tokenizer"]["file"] == "tokenizer.json"
+    assert load(made.written).tokenizer is not None

@@ -112,7 +112,7 @@ def test_a_file_is_no_model(here):
     (here / "notes.txt").write_text("no model")
     done = run("count", "notes.txt")
     assert done.code == 3
-    assert "notes.txt: is no run. Give a run folder, or a preset" in done.err
+    assert "notes.txt: this kind of file is no model. A MODEL is a run folder" in done.err
 
 
 def test_neighbouring_runs_are_proposed(here, trained):

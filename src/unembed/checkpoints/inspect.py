@@ -4,7 +4,7 @@ Each part (format, config, tensors, tokenizer) is looked at on its own; what fai
 are still told. The next file to read is ../verify/__init__.py, which proves things of a model that loads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -69,7 +69,7 @@ def inspect(model: str | Path, like: str | None = None) -> Inspected:
         config = path.parent / huggingface.CONFIG
         read = (_tried(problems, lambda: huggingface.read_config(config)) or {}) if config.is_file() else {}
         _account(path, problems)
-        return Inspected("safetensors", tensors, read, _tokenizer(path.parent, problems), problems)
+        return Inspected("safetensors", tensors, read, _tokenizer(path.parent, problems, read), problems)
     if path.is_file() and (alone := _tokenizer_alone(path, problems)) is not None:
         return alone
     source = _tried(problems, lambda: find(path, like=like).source)
@@ -78,7 +78,8 @@ def inspect(model: str | Path, like: str | None = None) -> Inspected:
     held = {name: source.tensors[name] for name in source.tensors}
     tensors = [Tensor(name, str(one.dtype).removeprefix("torch."), tuple(one.shape)) for name, one in held.items()]
     _account(path, problems, like)
-    return Inspected(source.format, tensors, dict(source.config), _tokenizer(path.parent, problems), problems)
+    tokenizer = _tokenizer(path.parent, problems, source.config)
+    return Inspected(source.format, tensors, dict(source.config), tokenizer, problems)
 
 
 def _gguf(path: Path, problems: list[str]) -> Inspected:
@@ -91,7 +92,8 @@ def _gguf(path: Path, problems: list[str]) -> Inspected:
     _account(path, problems)
     tokenizer, notes = tokenizer_of(file)
     problems += notes
-    return Inspected("gguf", tensors, config, None if tokenizer is None else _facts(path.name, tokenizer), problems)
+    told = _tokenizer(path.parent, problems, {}) if tokenizer is None else _facts(path.name, tokenizer)
+    return Inspected("gguf", tensors, config, told, problems)
 
 
 def _folder(path: Path, problems: list[str]) -> Inspected:
@@ -99,7 +101,7 @@ def _folder(path: Path, problems: list[str]) -> Inspected:
     files = sorted(path.glob("*.safetensors"))
     tensors = [tensor for file in files for tensor in _tried(problems, partial(_header, file, problems)) or []]
     _account(path, problems)
-    return Inspected("huggingface", tensors, config, _tokenizer(path, problems), problems)
+    return Inspected("huggingface", tensors, config, _tokenizer(path, problems, config), problems)
 
 
 def _run(path: Path, problems: list[str]) -> Inspected:
@@ -115,7 +117,7 @@ def _run(path: Path, problems: list[str]) -> Inspected:
         problems.append(f"{path}: holds no checkpoint that can be read")
     if not (path / TOKENIZER).is_file():
         problems.append(f"{path}: has no {TOKENIZER} beside {RUN_FILE}")
-    return Inspected("run", tensors, config, _tokenizer(path, problems), problems)
+    return Inspected("run", tensors, config, _tokenizer(path, problems, config), problems)
 
 
 def _shards(folder: Path) -> list[Tensor]:
@@ -145,8 +147,10 @@ def _account(path: Path, problems: list[str], like: str | None = None) -> None:
         _tried(problems, account)
 
 
-def _tokenizer(folder: Path, problems: list[str]) -> dict[str, Any] | None:
-    found = foreign.find(folder, None)
+def _tokenizer(folder: Path, problems: list[str], config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The tokenizer that loading finds there; llama2.c's is named for the size of the vocabulary, such as tok512.bin."""
+    size = config.get("vocab_size")
+    found = foreign.find(folder, size if isinstance(size, int) else None)
     if found is None:
         return None
     read = _tried(problems, lambda: tokenizer_files.load(found))

@@ -33,7 +33,8 @@ from unembed.model.init import Gpt2Init, build
 from unembed.model.presets import PRESETS, preset
 from unembed.model.spec import TransformerSpec
 from unembed.model.transformer import Transformer
-from unembed.places import check_path, models_like, refuse_like, shown
+from unembed.model_names import what_a_model_is, why_no_model
+from unembed.places import check_path, refuse_like, shown
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers import foreign
 
@@ -114,7 +115,7 @@ def find(
 
 def _find(model: str | Path, step: int | None, like: str | None) -> Found:
     if not isinstance(model, str | Path) or not str(model).strip():
-        raise UsageError(f"MODEL is {model!r}; give a run folder, a checkpoint folder in it, or a preset's name")
+        raise UsageError(what_a_model_is(model))
     if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
         raise UsageError(f"step is {step!r}; it must be a whole number, 0 or more")
     if like is not None and not isinstance(like, str):
@@ -284,10 +285,4 @@ def _checkpoint_of(run: RunFolder, step: int | None) -> Checkpoint:
 def _why_no_model(path: Path) -> str:
     if path.is_file():
         refuse_pickle(path)
-        return f"{shown(path)}: this kind of file is not read yet. A MODEL is a run folder, a checkpoint in it, or a preset."
-    if (path / RUN_FILE).is_dir():
-        return f"{shown(path / RUN_FILE)}: is a folder, expected the file that training writes. Was the run copied by hand?"
-    if path.is_dir():
-        return f"{shown(path)}: holds no {RUN_FILE}, so it is no run. Name the folder that `unembed train --out` wrote."
-    hint = models_like(path, PRESETS, "Give a run folder, or a preset such as gpt2.")
-    return f"{shown(path)}: there is no such run, and no preset of that name. {hint}"
+    return why_no_model(path, PRESETS)
