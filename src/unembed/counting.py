@@ -3,6 +3,7 @@
 It imports no torch for our own: a preset is data, and a run's description is JSON. The next file to read is model/counts.py.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from unembed.errors import CheckpointError, SpecError, UsageError
@@ -13,7 +14,7 @@ from unembed.model_names import what_a_model_is, why_no_model
 from unembed.places import check_path, refuse_like
 
 
-def spec_of_model(model: str | Path, *, like: str | None = None) -> TransformerSpec:
+def spec_of_model(model: str | Path, *, like: str | None = None, ignore_tensors: Sequence[str] = ()) -> TransformerSpec:
     """The description of a preset, a run folder, a checkpoint in one, or another program's file.
 
     A folder wins over a preset of the same name. Raises: CheckpointError, SpecError.
@@ -22,6 +23,10 @@ def spec_of_model(model: str | Path, *, like: str | None = None) -> TransformerS
         raise UsageError(what_a_model_is(model))
     path = Path(model)
     check_path(path, CheckpointError)
+    if ignore_tensors:  # only another program's files have any
+        from unembed.checkpoints.load import find
+
+        find(path, like=like, ignore_tensors=ignore_tensors)
     for folder in (path, path.resolve().parent.parent) if path.is_dir() else ():
         file = folder / "run.json"
         check_path(file, CheckpointError)
@@ -35,18 +40,20 @@ def spec_of_model(model: str | Path, *, like: str | None = None) -> TransformerS
     if str(model) in PRESETS:
         refuse_like(path, like)
         return preset(str(model)).spec
-    if path.exists() and (found := _described(path, like)) is not None:
+    if path.exists() and (found := _described(path, like, ignore_tensors)) is not None:
         return found
     raise CheckpointError(why_no_model(path, PRESETS))
 
 
-def _described(path: Path, like: str | None) -> TransformerSpec | None:
-    """What another program's files describe, or None for other paths; only here are weights looked at, for the tie."""
-    from unembed.checkpoints.foreign.translate import describe
+def _described(path: Path, like: str | None, ignore_tensors: Sequence[str]) -> TransformerSpec | None:
+    """What another program's files describe, or None for other paths; only here are weights looked at, for the tie and
+    because a model that is not all there would be counted as if it were.
+    """
+    from unembed.checkpoints.foreign.whole import described_whole
     from unembed.checkpoints.load import open_source
 
     source = open_source(path, like)
-    return None if source is None else describe(source).spec
+    return None if source is None else described_whole(source._replace(ignored=tuple(ignore_tensors))).spec
 
 
 def _spec_of_run(file: Path) -> TransformerSpec:

@@ -80,7 +80,7 @@ def test_the_refusal_of_an_unknown_tensor_names_the_way_on(folder):
 WRONG = [
     ("h.0.attn.rotary.inv_freqs", "matches none of the file's", "Did you mean 'h.0.attn.rotary.inv_freq' or 'h.1"),
     ("value_heads.*", "matches none of the file's", "Did you mean 'value_head.weight'"),
-    ("zzz", "matches none of the file's", "It holds 'h.0.attn.rotary.inv_freq', "),
+    ("zzz", "matches none of the file's", "Those that no rule uses: 'h.0.attn.rotary.inv_freq', "),
     ("transformer.wte.weight", "but the model needs it", "it is needed by embed.table."),
     ("wte.weight", "but the model needs it", "it is needed by embed.table."),  # as a base model's file spells it
     (
@@ -88,7 +88,11 @@ WRONG = [
         "but the model needs it",
         "blocks.0.attn.q_proj.weight, blocks.0.attn.k_pro",
     ),
-    ("*", "and 27 more was to be ignored, but the model needs it", "Only tensors that no rule uses can be left out"),
+    (
+        "*",
+        "and 27 more were to be ignored, but the model needs them: the first is needed by",
+        "Only tensors that no rule uses can be left out: 'h.0.attn.rotary.inv_freq', ",
+    ),
 ]
 
 

@@ -4,17 +4,18 @@ Each part (format, config, tensors, tokenizer) is looked at on its own; what fai
 are still told. The next file to read is ../verify/__init__.py, which proves things of a model that loads.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from unembed.checkpoints.foreign import huggingface
 from unembed.checkpoints.foreign.gguf import tokenizer_of
-from unembed.checkpoints.foreign.translate import describe
+from unembed.checkpoints.foreign.whole import described_whole
 from unembed.checkpoints.formats.gguf.read import is_gguf, read_gguf
 from unembed.checkpoints.formats.safetensors import DTYPES, read_header, read_promises
 from unembed.checkpoints.load import TOKENIZER, find, open_source
+from unembed.checkpoints.rules.ignoring import checked
 from unembed.checkpoints.run.description import RUN_FILE
 from unembed.checkpoints.run.folder import RunFolder
 from unembed.checkpoints.run.intact import why_incomplete
@@ -50,9 +51,14 @@ class Inspected(NamedTuple):
     problems: list[str]
 
 
-def inspect(model: str | Path, like: str | None = None) -> Inspected:
-    """Looks into anything that may be a MODEL. No error of a file leaves this function; it becomes a problem."""
-    path = Path(model)
+def inspect(model: str | Path, like: str | None = None, ignore_tensors: Sequence[str] = ()) -> Inspected:
+    """Looks into anything that may be a MODEL. No error of a file leaves this function; it becomes a problem.
+
+    `ignore_tensors` names tensors that are no problem, as for `load`. Raises: UsageError where they name some of our own.
+    """
+    path, ignored = Path(model), checked(ignore_tensors)
+    if ignored and (str(model) in PRESETS or (path.is_dir() and RunFolder.exists(path))):
+        find(model, like=like, ignore_tensors=ignored)
     problems: list[str] = []
     if not path.exists() and str(model) in PRESETS:
         spec = preset(str(model)).spec
@@ -61,14 +67,14 @@ def inspect(model: str | Path, like: str | None = None) -> Inspected:
     if path.is_dir() and RunFolder.exists(path):
         return _run(path, problems)
     if path.is_dir() and (path / huggingface.CONFIG).is_file():
-        return _folder(path, problems)
+        return _folder(path, problems, ignored)
     if is_gguf(path):
-        return _gguf(path, problems)
+        return _gguf(path, problems, ignored)
     if path.is_file() and path.suffix == ".safetensors":
         tensors = _header(path, problems)
         config = path.parent / huggingface.CONFIG
         read = (_tried(problems, lambda: huggingface.read_config(config)) or {}) if config.is_file() else {}
-        _account(path, problems)
+        _account(path, problems, ignored)
         return Inspected("safetensors", tensors, read, _tokenizer(path.parent, problems, read), problems)
     if path.is_file() and (alone := _tokenizer_alone(path, problems)) is not None:
         return alone
@@ -77,30 +83,30 @@ def inspect(model: str | Path, like: str | None = None) -> Inspected:
         return Inspected("unknown", [], {}, None, problems)
     held = {name: source.tensors[name] for name in source.tensors}
     tensors = [Tensor(name, str(one.dtype).removeprefix("torch."), tuple(one.shape)) for name, one in held.items()]
-    _account(path, problems, like)
+    _account(path, problems, ignored, like)
     tokenizer = _tokenizer(path.parent, problems, source.config)
     return Inspected(source.format, tensors, dict(source.config), tokenizer, problems)
 
 
-def _gguf(path: Path, problems: list[str]) -> Inspected:
+def _gguf(path: Path, problems: list[str], ignored: Sequence[str]) -> Inspected:
     file = _tried(problems, lambda: read_gguf(path))
     if file is None:
         return Inspected("gguf", [], {}, None, problems)
     tensors = [Tensor(name, one.type, one.shape) for name, one in file.tensors.items()]
     # a vocabulary is for `tokenize`, not for eyes
     config = {key: value for key, value in file.metadata.items() if isinstance(value, str | bool | int | float)}
-    _account(path, problems)
+    _account(path, problems, ignored)
     tokenizer, notes = tokenizer_of(file)
     problems += notes
     told = _tokenizer(path.parent, problems, {}) if tokenizer is None else _facts(path.name, tokenizer)
     return Inspected("gguf", tensors, config, told, problems)
 
 
-def _folder(path: Path, problems: list[str]) -> Inspected:
+def _folder(path: Path, problems: list[str], ignored: Sequence[str]) -> Inspected:
     config = _tried(problems, lambda: huggingface.read_config(path / huggingface.CONFIG)) or {}
     files = sorted(path.glob("*.safetensors"))
     tensors = [tensor for file in files for tensor in _tried(problems, partial(_header, file, problems)) or []]
-    _account(path, problems)
+    _account(path, problems, ignored)
     return Inspected("huggingface", tensors, config, _tokenizer(path, problems, config), problems)
 
 
@@ -135,13 +141,13 @@ def _header(file: Path, problems: list[str]) -> list[Tensor]:
     return [Tensor(name, info.dtype, info.shape) for name, info in promised.tensors.items()]
 
 
-def _account(path: Path, problems: list[str], like: str | None = None) -> None:
+def _account(path: Path, problems: list[str], ignored: Sequence[str], like: str | None = None) -> None:
     """What loading would object to, if what was seen so far is no obstacle already."""
 
     def account() -> None:
         source = open_source(path, like)
         assert source is not None
-        describe(source)
+        described_whole(source._replace(ignored=tuple(ignored)))
 
     if not problems:
         _tried(problems, account)

@@ -2,6 +2,7 @@
 
 import click
 
+from unembed.cli.models import ignore_option, ignored_tensors
 from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, html_option, quiet_option, write_result
 
@@ -10,6 +11,7 @@ from unembed.cli.render import format_option, html_option, quiet_option, write_r
 @click.argument("model", shell_complete=complete_model)
 @click.option("--tied/--untied", "tied", default=None, help="Count the model tied, or untied, and both side by side.")
 @click.option("--like", metavar="PRESET", help="The preset whose shape a microGPT .bin has; it holds none.")
+@ignore_option
 @html_option
 @format_option
 @quiet_option
@@ -29,7 +31,7 @@ def command(model: str, tied: bool | None, like: str | None, output_format: str,
     from unembed.results import Result
     from unembed.tying.savings import side_by_side
 
-    spec = spec_of_model(model, like=like)
+    spec = spec_of_model(model, like=like, ignore_tensors=ignored_tensors())
     spec = spec if tied is None else with_tying(spec, tied)
     counted, flops_per_token = count(spec), round(flops(spec).forward)
     # rows of CSV stay the accounts of the one model that was asked for

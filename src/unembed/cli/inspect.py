@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from unembed.cli.models import ignore_option, ignored_tensors
 from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, html_option, quiet_option, say, write_page, write_result
 from unembed.errors import InputError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 @click.command(name="inspect", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model", shell_complete=complete_model)
 @click.option("--like", metavar="PRESET", help="The preset whose shape a microGPT .bin has; it holds none.")
+@ignore_option
 @html_option
 @format_option
 @quiet_option
@@ -37,7 +39,7 @@ def command(model: str, like: str | None, output_format: str, quiet: bool) -> No
     from unembed.results import Result, Table
     from unembed.training.run_parts import problems_of_run
 
-    found = inspect(model, like)
+    found = inspect(model, like, ignored_tensors())
     if found.format == "run":
         found.problems.extend(why for why in problems_of_run(model) if why not in found.problems)
     told = _for_people(found, marks_edges=output_format == "table")

@@ -2,6 +2,7 @@
 
 import click
 
+from unembed.cli.models import ignore_option, ignored_tensors
 from unembed.cli.paths import complete_model
 from unembed.cli.render import format_option, html_option, quiet_option, say, write_result
 from unembed.errors import UsageError
@@ -39,6 +40,7 @@ from unembed.errors import UsageError
 @click.option("--price", type=float, help="US dollars for one device and hour (default: a list price of 2025).")
 @click.option("--threads", type=int, help="Threads of each process on cpu (default: the cores, shared out).")
 @click.option("--like", metavar="PRESET", help="The preset whose shape a microGPT .bin has; it holds none.")
+@ignore_option
 @html_option
 @format_option
 @quiet_option
@@ -76,7 +78,7 @@ def command(
     from unembed.planning.plan import TOKENS_PER_PARAMETER, as_result, plan, what_would_fit
     from unembed.planning.setup import SCORES_AT_ONCE, plain_setup
 
-    spec = spec_of_model(model, like=like)
+    spec = spec_of_model(model, like=like, ignore_tensors=ignored_tensors())
     setup = plain_setup(
         devices=devices,
         parallel=parallel or ("fsdp" if devices > 1 else "none"),

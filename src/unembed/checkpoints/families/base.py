@@ -122,6 +122,7 @@ def d_head_of(config: ConfigReader, d_model: int, n_heads: int) -> int:
     """The width of a head where heads share the stream's width. Raises: CheckpointError if they cannot."""
     if d_model % n_heads:
         raise config.error(
-            f"hidden_size is {d_model}, which {n_heads} heads (num_attention_heads) cannot share equally"
+            f"hidden_size is {d_model}, which {n_heads} heads (num_attention_heads) cannot share equally. "
+            "One of the two is wrong: mend config.json, or download it again."
         )
     return d_model // n_heads

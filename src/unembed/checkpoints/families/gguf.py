@@ -164,7 +164,8 @@ def rules_gpt2(spec: TransformerSpec) -> Iterator[Rule]:
 def _d_head(config: ConfigReader, d_model: int, n_heads: int) -> int:
     if d_model % n_heads:
         raise config.error(
-            f"embedding_length is {d_model}, which {n_heads} heads (attention.head_count) cannot share equally"
+            f"embedding_length is {d_model}, which {n_heads} heads (attention.head_count) cannot share equally. "
+            "One of the two is wrong: convert the model again."
         )
     return d_model // n_heads
 

@@ -38,7 +38,10 @@ def read(config: ConfigReader) -> TransformerSpec:
     context_length = config.integer("n_positions")
     config.only("n_ctx", context_length, reason="an older name of n_positions")
     if d_model % n_heads:
-        raise config.error(f"n_embd is {d_model}, which {n_heads} heads (n_head) cannot share equally")
+        raise config.error(
+            f"n_embd is {d_model}, which {n_heads} heads (n_head) cannot share equally. "
+            "One of the two is wrong: mend config.json, or download it again."
+        )
     norm = LayerNorm(eps=config.number("layer_norm_epsilon"), has_bias=True)
     d_mlp = config.integer("n_inner", None) or 4 * d_model
     mlp = PlainMlp(d_mlp=d_mlp, activation=config.one_of("activation_function", ACTIVATIONS), has_bias=True)

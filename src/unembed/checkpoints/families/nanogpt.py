@@ -17,7 +17,10 @@ def read(config: ConfigReader) -> TransformerSpec:
     """The spec of `model_args`. Raises: CheckpointError."""
     d_model, n_heads = config.integer("n_embd"), config.integer("n_head")
     if d_model % n_heads:
-        raise config.error(f"n_embd is {d_model}, which {n_heads} heads (n_head) cannot share equally")
+        raise config.error(
+            f"n_embd is {d_model}, which {n_heads} heads (n_head) cannot share equally. "
+            "One of the two is wrong: copy the file again."
+        )
     config.excuse({"dropout": "used in training alone"})
     spec = gpt_spec(
         vocab_size=config.integer("vocab_size"),

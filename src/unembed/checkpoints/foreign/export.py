@@ -221,6 +221,8 @@ def _short(value: Any) -> str:
         if isinstance(value, str)
         else type(value).__name__
         if hasattr(value, "__struct_fields__")
+        else "absent"
+        if value is None
         else repr(value)
     )
     return text if len(text) <= 40 else text[:37] + "..."

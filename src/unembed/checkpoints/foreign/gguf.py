@@ -46,6 +46,10 @@ class Tensors(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._names)
 
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each, which no number is read for."""
+        return {name: self._file.tensors[name].shape for name in self._names}
+
 
 def open_gguf(path: Path) -> Source:
     """The source in a .gguf file, with its tokenizer. Raises: CheckpointError for an architecture that is not known."""

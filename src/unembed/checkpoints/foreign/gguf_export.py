@@ -26,14 +26,17 @@ from unembed.tokenizers.gguf_vocabulary import PREFIX
 _FILE_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 32}
 
 
-def architecture_for(spec: TransformerSpec) -> Family:
+def architecture_for(spec: TransformerSpec, *, where: str = "export") -> Family:
     """The architecture whose keys say exactly what the spec says. Raises: SpecError with what each cannot say."""
     why = {name: why_not(family, spec) for name, family in ARCHITECTURES.items()}
     for name, family in ARCHITECTURES.items():
         if why[name] is None:
             return family
     told = "; ".join(f"{name}: {reason}" for name, reason in why.items())
-    raise SpecError(f"export: no GGUF architecture that is written here describes this model exactly: {told}.")
+    raise SpecError(
+        f"{where}: no GGUF architecture that is written here describes this model exactly: {told}. Write it with --to hf, or "
+        "--to native, which says everything."
+    )
 
 
 def write(model: Transformer, path: Path, *, name: str, along: Carried = NOTHING) -> tuple[int, int, list[str]]:
@@ -41,7 +44,7 @@ def write(model: Transformer, path: Path, *, name: str, along: Carried = NOTHING
 
     Raises: SpecError, CheckpointError.
     """
-    model, family, note = in_a_form(model, architecture_for)
+    model, family, note = in_a_form(model, lambda spec: architecture_for(spec, where=name))
     notes, spec, weights = [note] if note else [], model.spec, dict(model.named_parameters())
     tensors = to_theirs(family.rules(spec), weights)
     tensors = {key: tensor.float() if tensor.ndim == 1 else tensor for key, tensor in tensors.items()}

@@ -5,6 +5,7 @@ pytorch_model.bin goes through PyTorch's weights-only reader. The next file to r
 """
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from unembed.places import check_path
 CONFIG, GENERATION = "config.json", "generation_config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 OLD_WEIGHTS, OLD_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+# How transformers names what a model is for, and which of those say a next or a hidden token.
+_HEAD = re.compile(r"For[A-Z]\w*$|DoubleHeadsModel$|Reward\w*$")
+_LANGUAGE_HEADS = ("CausalLM", "MaskedLM", "PreTraining", "Generation")
 _CONFIG_LIMIT_BYTES = 16 * 2**20
 _INDEX_LIMIT_BYTES = 64 * 2**20
 
@@ -55,7 +59,16 @@ def read_config(path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path}: is a folder, expected the file that describes the model. Copy or download it again."
         )
-    return read_json_object(path, _CONFIG_LIMIT_BYTES)
+    return _read_object(path, _CONFIG_LIMIT_BYTES)
+
+
+def _read_object(path: Path, limit_bytes: int) -> dict[str, Any]:
+    try:
+        return read_json_object(path, limit_bytes)
+    except CheckpointError as error:
+        if isinstance(error.__cause__, ValueError):  # no JSON, or JSON with a key twice
+            raise CheckpointError(f"{error}. Mend the file, or copy or download it again.") from error
+        raise
 
 
 def generation_end(folder: Path) -> Any:
@@ -69,6 +82,7 @@ def generation_end(folder: Path) -> Any:
 
 def family_of(config: dict[str, Any], path: Path) -> Family:
     """The family that a config's `model_type` names. Raises: CheckpointError listing those that are known."""
+    _refuse_other_heads(config, path)
     kind = config.get("model_type")
     known = {name: family for family in FAMILIES for name in family.model_types}
     if kind is not None and not isinstance(kind, str):
@@ -86,6 +100,18 @@ def family_of(config: dict[str, Any], path: Path) -> Family:
             f"{', '.join(sorted(known))}. {likely} A family is added as docs/add/family.md says.".replace("  ", " ")
         )
     return known[kind]
+
+
+def _refuse_other_heads(config: dict[str, Any], path: Path) -> None:
+    """A classifier has the layers of a language model, and would be read as one once its own head is passed over."""
+    names = config.get("architectures")
+    for name in names if isinstance(names, list) else ():
+        head = _HEAD.search(name) if isinstance(name, str) else None
+        if head is not None and not any(word in head.group() for word in _LANGUAGE_HEADS):
+            raise CheckpointError(
+                f"{path}: architectures names {short(name)}, whose head gives no scores over the vocabulary; language models "
+                "are read (...ForCausalLM, ...ForMaskedLM). Give the language model that it was made from."
+            )
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -114,7 +140,7 @@ def _read(file: Path) -> dict[str, Tensor]:
 
 def _sharded(folder: Path, name: str) -> dict[str, Tensor]:
     path = folder / name
-    index = read_json_object(path, _INDEX_LIMIT_BYTES)
+    index = _read_object(path, _INDEX_LIMIT_BYTES)
     file_of = index.get("weight_map")
     if not isinstance(file_of, dict) or not file_of or not all(isinstance(file, str) for file in file_of.values()):
         raise CheckpointError(f"{path}: weight_map is not an object of file names by tensor")

@@ -181,6 +181,36 @@ def translate(source: Source, *, dtype: Dtype = None) -> Transformer:
 
 def assemble(source: Source, described: Described, *, dtype: Dtype = None) -> Transformer:
     """The model of a source once it is decided whether it is tied, as `translate` says."""
+    family, spec, tie = source.family, described.spec, described.tie
+    weights, excused = ours_of(source, described)
+    if dtype is None and any(tensor.dtype == torch.float64 for tensor in weights.values()):
+        dtype = torch.float64  # of types mixed in one file all are widened to the widest, which is exact
+    for name in weights:  # one at a time: a file is never held in both types at once
+        weights[name] = as_dtype(weights[name], dtype)
+    if HEAD_TABLE in weights and weights[HEAD_TABLE].data_ptr() == weights[EMBED_TABLE].data_ptr():
+        # one storage under two names in a PyTorch file: left so, an untied model would learn as a tied one by accident
+        weights[HEAD_TABLE] = weights[HEAD_TABLE].clone()
+    with torch.device("meta"):
+        model = Transformer(spec)
+    model.load_state_dict(weights, assign=True)
+    kinds = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()})
+    model.special_ids = special_ids(source, spec.embedding.vocab_size)
+    model.load_report = LoadReport(
+        family=family.name,
+        format=source.format,
+        tied=tie.tied,
+        tie_reason=tie.reason,
+        file_dtypes=_types(source),
+        dtype=" and ".join(kinds),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        excused=tuple(excused),
+        warnings=(*source.notes, *([tie.reason] if tie.is_surprising else [])),
+    )
+    return model
+
+
+def ours_of(source: Source, described: Described) -> tuple[dict[str, Tensor], list[Excused]]:
+    """The parameters by our names, each tensor of the file used once, and what was excused. Raises: CheckpointError."""
     family, (spec, tie, tensors, excused) = source.family, described
     rules = list(family.rules(spec))
     names = tensors.file_names
@@ -205,30 +235,7 @@ def assemble(source: Source, described: Described, *, dtype: Dtype = None) -> Tr
         duplicates=family.duplicates,
         passed_over=ignored,
     )
-    if dtype is None and any(tensor.dtype == torch.float64 for tensor in weights.values()):
-        dtype = torch.float64  # of types mixed in one file all are widened to the widest, which is exact
-    for name in weights:  # one at a time: a file is never held in both types at once
-        weights[name] = as_dtype(weights[name], dtype)
-    if HEAD_TABLE in weights and weights[HEAD_TABLE].data_ptr() == weights[EMBED_TABLE].data_ptr():
-        # one storage under two names in a PyTorch file: left so, an untied model would learn as a tied one by accident
-        weights[HEAD_TABLE] = weights[HEAD_TABLE].clone()
-    with torch.device("meta"):
-        model = Transformer(spec)
-    model.load_state_dict(weights, assign=True)
-    kinds = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()})
-    model.special_ids = special_ids(source, spec.embedding.vocab_size)
-    model.load_report = LoadReport(
-        family=family.name,
-        format=source.format,
-        tied=tie.tied,
-        tie_reason=tie.reason,
-        file_dtypes=_types(source),
-        dtype=" and ".join(kinds),
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        excused=(*excused, *unused),
-        warnings=(*source.notes, *([tie.reason] if tie.is_surprising else [])),
-    )
-    return model
+    return weights, [*excused, *unused]
 
 
 def special_ids(source: Source, vocab_size: int) -> dict[str, Any]:

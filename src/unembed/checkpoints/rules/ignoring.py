@@ -59,20 +59,32 @@ def ignored_names(
         if not met:
             raise CheckpointError(
                 f"{where}: {short(pattern)} was to be ignored, and matches none of the file's {len(names)} tensors. "
-                f"{_near(pattern, names)}"
+                f"{_near(pattern, names, needed)}"
             )
         if wanted := [name for name in met if name in needed]:
-            also = f" and {len(wanted) - 1} more" if len(wanted) > 1 else ""
+            several = len(wanted) > 1
+            told = (
+                f"tensors {short(wanted[0])} and {len(wanted) - 1} more were"
+                if several
+                else f"tensor {short(wanted[0])} was"
+            )
             raise CheckpointError(
-                f"{where}: tensor {short(wanted[0])}{also} was to be ignored, but the model needs it: it is needed by "
-                f"{listed(needed[wanted[0]])}. Only tensors that no rule uses can be left out."
+                f"{where}: {told} to be ignored, but the model needs {'them: the first' if several else 'it: it'} is needed by "
+                f"{listed(needed[wanted[0]])}. Only tensors that no rule uses can be left out{_surplus(names, needed)}"
             )
         found |= dict.fromkeys(met)
     return list(found)
 
 
-def _near(pattern: str, names: Mapping[str, str]) -> str:
+def _surplus(names: Mapping[str, str], needed: Mapping[str, tuple[str, ...]]) -> str:
+    left = [short(name) for name in names if name not in needed]
+    return f": {listed(left)}." if left else "; the file has none."
+
+
+def _near(pattern: str, names: Mapping[str, str], needed: Mapping[str, tuple[str, ...]]) -> str:
     compared = [name for name in names if len(name) <= _LONGEST_COMPARED]
     if close := closest(pattern.replace("*", ""), compared):
         return f"Did you mean {' or '.join(short(name) for name in close)}?"
-    return f"It holds {listed([short(name) for name in names])}."
+    if any(name not in needed for name in names):
+        return f"Those that no rule uses{_surplus(names, needed)}"
+    return "No rule leaves one of them unused, so nothing is to be ignored."
