@@ -147,7 +147,7 @@ def test_of_two_that_should_be_equal_either_can_be_left_out(folder):
     other = translate(source._replace(ignored=("lm_head.bias",)))
     assert ("lm_head.bias", "ignored by request") in other.load_report.excused
     assert bool((other.head.bias == 7.0).all())
-    with pytest.raises(CheckpointError, match=r"was to be ignored, but the model needs it"):
+    with pytest.raises(CheckpointError, match=r"were to be ignored, but the model needs them"):
         translate(source._replace(ignored=("lm_head.*bias",)))
 
 
