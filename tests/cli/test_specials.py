@@ -218,3 +218,18 @@ def test_only_specials_that_encoding_does_not_read_are_spelt():
     assert spelt_specials(words, "the <unk> the") == []
     letters = CharacterTokenizer.from_text("<end>unk")
     assert [name for name in letters.specials if spelt_specials(letters, name)] == list(letters.specials)
+
+
+def test_a_target_may_be_a_special_by_its_name(words):
+    model = unembed.load("mini-gpt", tokenizer=words)
+    end = model.tokenizer.specials["<end>"]
+    assert unembed.lens(model, "the dog", target="<end>").values["target"] == {"id": end, "text": "<end>"}
+    with pytest.raises(UsageError, match="the target '<ende>' is no token of this model"):
+        unembed.lens(model, "the dog", target="<ende>")
+
+
+def test_a_converted_run_says_what_it_was_written_from(here, trained):
+    assert run("convert", trained, "made", "--to", "native").code == 0
+    told = f"made: written by unembed convert from {trained}"
+    assert told in run("sample", "made", "--prompt", "to", "--tokens", "1").err
+    assert told not in run("sample", "made", "--prompt", "to", "--tokens", "1", "--quiet").err

@@ -41,7 +41,8 @@ def token_texts(model: Transformer) -> list[str] | None:
 
 
 def target_of(model: Transformer, target: Any, *, what: str = "lens") -> int | None:
-    """The id of a token to follow: an id as it is, or a text that is one token (as it would stand after another text).
+    """The id of a token to follow: an id as it is, a text that is one token (as it would stand after another
+    text), or the name of a special token.
 
     Raises: UsageError when the text is not one token, saying which are like it; InputError without a tokenizer.
     """
@@ -57,6 +58,8 @@ def target_of(model: Transformer, target: Any, *, what: str = "lens") -> int | N
         ids = [int(i) for i in tokenizer.encode_ids(text, is_continuation=True)]
         if len(ids) == 1 and text == target and ids[0] != tokenizer.unknown_id:
             return ids[0]
+        if text == target and target in tokenizer.specials:
+            return int(tokenizer.specials[target])  # named by whoever asks, not found in a text: no letters are meant
         if text == target:
             pieces = " ".join(repr(tokenizer.token_text(i)) for i in ids[:8])
             told = f"{what}: the target {target!r} is {len(ids)} tokens ({pieces}); a target is one token"
