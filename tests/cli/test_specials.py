@@ -233,3 +233,13 @@ def test_a_converted_run_says_what_it_was_written_from(here, trained):
     told = f"made: written by unembed convert from {trained}"
     assert told in run("sample", "made", "--prompt", "to", "--tokens", "1").err
     assert told not in run("sample", "made", "--prompt", "to", "--tokens", "1", "--quiet").err
+
+
+def test_a_tokenizer_that_the_format_cannot_hold_is_read_from_the_source(here, trained, words):
+    made = run("convert", trained, "made", "--tokenizer", words)
+    assert "read it from the source with --tokenizer SOURCE" in made.err
+    line = ("sample", "made", "--prompt", "the dog", "--tokens", "1")
+    alone = run(*line)
+    assert alone.code == 3
+    assert "Name one with --tokenizer FILE: a tokenizer's file, or a run or folder that has one" in alone.err
+    assert run(*line, "--tokenizer", words).code == 0

@@ -181,7 +181,10 @@ def _tokenizer(model: Transformer, tokenizer: Tokenizer, folder: Path, along: Ca
     if (values := to_library(tokenizer)) is None:
         if copied:
             return []
-        return [f"the {tokenizer.kind} tokenizer has no exact form in the tokenizers library, so none was written"]
+        return [
+            f"the {tokenizer.kind} tokenizer has no exact form in the tokenizers library, so none was written; commands on "
+            "what was written read it from the source with --tokenizer SOURCE"
+        ]
     _put(folder / LIBRARY, values)
     if CONFIG in copied:
         return []
