@@ -13,12 +13,13 @@ from unembed.checkpoints.families import bert, gpt2
 from unembed.checkpoints.families.base import read_spec
 from unembed.checkpoints.foreign.export import write_huggingface
 from unembed.checkpoints.formats.gguf.read import read_gguf
-from unembed.checkpoints.load import load
+from unembed.checkpoints.load import find, load
 from unembed.checkpoints.rules.accounting import ConfigReader
 from unembed.model.init import Gpt2Init, build
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers import proto
 from unembed.tokenizers.pieces import PieceTokenizer
+from unembed.tying.repair import repair
 
 GPT2 = changed(
     base(),
@@ -127,6 +128,12 @@ def test_the_chat_template_padding_and_the_unknown_go_into_gguf_and_back(folder,
     assert json.loads((tmp_path / "back" / "config.json").read_text())["pad_token_id"] == 1
     native = convert(tmp_path / "m.gguf", tmp_path / "run", to="native")
     assert native.notes == ("the chat template has no place in a run folder, so it was left out",)
+
+
+def test_a_repaired_folder_keeps_its_tokenizer_files_too(folder, tmp_path):
+    repair(find(folder), "untie", tmp_path / "apart")
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "vocab.txt"):
+        assert (tmp_path / "apart" / name).read_bytes() == (folder / name).read_bytes(), name
 
 
 def test_a_role_of_an_ordinary_token_would_change_texts_and_is_left_out(folder, tmp_path):

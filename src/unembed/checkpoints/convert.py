@@ -158,7 +158,7 @@ def _huggingface(
     model: Transformer, folder: Path, source: str, prefers: str | None, along: Carried
 ) -> tuple[int, int, list[str]]:
     left_out = _left_out(model)
-    model, family, note = exportable(model, prefers=prefers)
+    model, family, note = exportable(model, prefers=prefers, where=Path(source).name)
     ids = special_ids_of(model, along)  # transformers looks for them in both files
     tensors = write_huggingface(model, folder, family=family, special_ids=ids)
     _put(folder / "generation_config.json", {"_from_model_config": True, **ids})

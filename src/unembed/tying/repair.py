@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from unembed.checkpoints.convert import Converted, free_place, write_model
+from unembed.checkpoints.foreign.carrying import carried
 from unembed.checkpoints.foreign.tie import TieDecision
 from unembed.checkpoints.foreign.translate import Described, Named, account, assemble
 from unembed.checkpoints.load import TOKENIZER, Found, model_from_tensors, open_found
@@ -60,7 +61,9 @@ def repair(found: Found, to: str, out: str | Path, *, keep: str | None = None) -
         model = _build(found, tables, weights, is_tied=to == "tie")
     is_folder = tables.format in _FOLDERS
     prefers = None if found.source is None else found.source.family.name
-    written = write_model(model, place, to="hf" if is_folder else "native", source=str(found.path), prefers=prefers)
+    along = carried(found.source, found.path, None, model)
+    to_format = "hf" if is_folder else "native"
+    written = write_model(model, place, to=to_format, source=str(found.path), prefers=prefers, along=along)
     return Repaired(written, told)
 
 

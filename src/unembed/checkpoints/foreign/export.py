@@ -32,7 +32,7 @@ from unembed.model.transformer import Transformer
 SHARD_BYTES = 5 * 10**9
 
 
-def family_for(spec: TransformerSpec, *, prefers: str | None = None) -> Family:
+def family_for(spec: TransformerSpec, *, prefers: str | None = None, where: str = "export") -> Family:
     """The first family (the preferred one before all others) whose config says exactly what the spec says.
 
     Raises: SpecError when none does, with what comes nearest and where it differs.
@@ -45,15 +45,17 @@ def family_for(spec: TransformerSpec, *, prefers: str | None = None) -> Family:
             return family
         why[family.name] = reason
     raise SpecError(
-        "export: no family of transformers describes this model exactly: "
+        f"{where}: no family of transformers describes this model exactly: "
         + "; ".join(f"{name}: {reason}" for name, reason in list(why.items())[:4])
         + ". Keep it as a run; for a run that goes out as a GPT-2, train with --recipe nanogpt-cpu."
     )
 
 
-def exportable(model: Transformer, *, prefers: str | None = None) -> tuple[Transformer, Family, str]:
+def exportable(
+    model: Transformer, *, prefers: str | None = None, where: str = "export"
+) -> tuple[Transformer, Family, str]:
     """The model in a form that some family of transformers describes exactly, as `in_a_form` gives it."""
-    return in_a_form(model, lambda spec: family_for(spec, prefers=prefers))
+    return in_a_form(model, lambda spec: family_for(spec, prefers=prefers, where=where))
 
 
 def in_a_form(model: Transformer, choose: Callable[[TransformerSpec], Family]) -> tuple[Transformer, Family, str]:
