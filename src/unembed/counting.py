@@ -23,7 +23,7 @@ def spec_of_model(model: str | Path, *, like: str | None = None, ignore_tensors:
         raise UsageError(what_a_model_is(model))
     path = Path(model)
     check_path(path, CheckpointError)
-    if ignore_tensors:  # only another program's files have any
+    if ignore_tensors != ():  # only another program's files have any
         from unembed.checkpoints.load import find
 
         find(path, like=like, ignore_tensors=ignore_tensors)

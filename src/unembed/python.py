@@ -189,12 +189,15 @@ def lens(
     )
 
 
-def count(model: str | Path) -> Counts:
-    """Counts the parameters of a preset or of any MODEL from its description alone, without torch for a preset."""
+def count(model: str | Path, *, ignore_tensors: Sequence[str] = ()) -> Counts:
+    """Counts the parameters of a preset or of any MODEL from its description alone, without torch for a preset.
+
+    `ignore_tensors` names tensors of another program's file that the model does without, as for `load`.
+    """
     from unembed.counting import spec_of_model
     from unembed.model import counts
 
-    return counts.count(spec_of_model(model))
+    return counts.count(spec_of_model(model, ignore_tensors=ignore_tensors))
 
 
 def write_report(run: str | Path, out: str | Path | None = None, *, lang: str | None = None) -> Path:

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+import unembed
 from commands import run as command
 from oracles.specs import base, changed
 from small import small_model
@@ -17,7 +18,7 @@ from unembed.checkpoints.formats.gguf.write import write_gguf
 from unembed.checkpoints.formats.safetensors_write import encode_tensors
 from unembed.checkpoints.inspect import inspect
 from unembed.counting import spec_of_model
-from unembed.errors import CheckpointError
+from unembed.errors import CheckpointError, UsageError
 
 GPT2 = changed(
     base(),
@@ -130,6 +131,9 @@ def test_ignored_tensors_are_no_problem_for_inspect_count_and_plan(folder):
         assert refused.code == 3
         assert "--ignore-tensor NAME" in refused.err
         assert command(name, folder, "--ignore-tensor", "value.*").code == 0
+    assert unembed.count(folder, ignore_tensors=["value.w"]).parameters > 0
+    with pytest.raises(UsageError, match="ignore_tensors is the text"):
+        unembed.count(folder, ignore_tensors="value.w")
     wrong = command("count", "gpt2", "--ignore-tensor", "value.*")
     assert wrong.code == 2
     assert "is our own, so none of its tensors is surplus" in wrong.err
