@@ -41,11 +41,8 @@ check: $(VENV)/.development ## style (ruff) and types (mypy)
 docs: $(VENV)/.development ## write the pages of docs/ that are derived from the code
 	$(BIN)/python docs/generate.py
 
-bench: $(VENV)/.development ## speed and memory against other programs, measured side by side; a claim that fails does not stop the others
-	@failed=; for script in bench/*.py; do \
-		case $$script in bench/common.py|bench/processes.py|bench/ideas.py) continue ;; esac; \
-		echo "== $$script"; $(BIN)/python $$script || failed="$$failed $$script"; \
-	done; [ -z "$$failed" ] || { echo "claims that do not hold here:$$failed"; exit 1; }
+bench: $(VENV)/.development ## speed and memory against other programs, side by side, written to docs/benchmarks.md (about an hour)
+	$(BIN)/python bench/page.py
 
 clean: ## remove the environment and all that can be made again (runs/ is yours and stays)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
