@@ -228,10 +228,13 @@ def test_a_file_of_tiny_things_takes_neither_time_nor_memory(tmp_path, name):
         "import resource, sys, time; from pathlib import Path\n"
         "from unembed.checkpoints.formats.gguf.read import read_gguf; from unembed.errors import CheckpointError\n"
         "used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
-        "before, start = used(), time.process_time()\n"
-        "try:\n    read_gguf(Path(sys.argv[1])); said = 'read'\n"
-        "except CheckpointError as error: said = str(error)\n"
-        "print(used() - before, time.process_time() - start, said, sep='|')"
+        "before, seconds = used(), []\n"
+        "for _ in range(3):\n"  # the least: another program on the core makes the clock of this one run too
+        "    start = time.process_time()\n"
+        "    try:\n        read_gguf(Path(sys.argv[1])); said = 'read'\n"
+        "    except CheckpointError as error: said = str(error)\n"
+        "    seconds.append(time.process_time() - start)\n"
+        "print(used() - before, min(seconds), said, sep='|')"
     )
     found = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     n_bytes, seconds, said = found.stdout.split("|", 2)
