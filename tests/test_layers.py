@@ -31,7 +31,7 @@ LAYERS = (
     ("recipes", "verify", "views"),
     ("analyses",),
     ("report",),
-    ("python", "python_held_out", "python_lenses", "python_texts", "cli"),
+    ("python", "cli"),
     ("__main__",),
 )
 # The same inside checkpoints/: from bytes on disk to any MODEL that a user may name.

@@ -22,7 +22,8 @@
     unembed.write_report("runs/tour", lang="es")
 
 Names are imported when they are first used, so `import unembed` is instant and loads no torch. The way of a token
-through the package is told in docs/walk.md; the next file to read is python.py, where these functions stand.
+through the package is told in docs/walk.md; the next file to read is python/models.py, where most of these functions
+stand.
 """
 
 import importlib
@@ -30,7 +31,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unembed import tying  # noqa: F401
-    from unembed.python import (
+    from unembed.python.held_out import calibration, gradient_flow, truth, tune_lens
+    from unembed.python.lenses import attention, attribute, patch, stream
+    from unembed.python.models import (
         convert,
         count,
         lens,
@@ -40,9 +43,7 @@ if TYPE_CHECKING:
         verify_model,
         write_report,
     )
-    from unembed.python_held_out import calibration, gradient_flow, truth, tune_lens
-    from unembed.python_lenses import attention, attribute, patch, stream
-    from unembed.python_texts import candidates, generate, generate_many, with_weights
+    from unembed.python.texts import candidates, generate, generate_many, with_weights
 
 # A name that is also a folder here would turn into that folder once it is imported: so `write_report`, not `report`, and
 # `verify_model`, not `verify`.
@@ -68,11 +69,11 @@ __all__ = [
     "with_weights",
     "write_report",
 ]
-# Where those of __all__ stand that do not stand in python.py.
+# Where those of __all__ stand that do not stand in python/models.py.
 ELSEWHERE = {
-    "python_held_out": ("calibration", "gradient_flow", "truth", "tune_lens"),
-    "python_lenses": ("attention", "attribute", "patch", "stream"),
-    "python_texts": ("candidates", "generate", "generate_many", "with_weights"),
+    "held_out": ("calibration", "gradient_flow", "truth", "tune_lens"),
+    "lenses": ("attention", "attribute", "patch", "stream"),
+    "texts": ("candidates", "generate", "generate_many", "with_weights"),
 }
 # Folders that hold names for users; importing them loads nothing.
 FOLDERS = ("tying",)
@@ -82,8 +83,8 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("unembed")
     if name in __all__:
-        module = next((module for module, names in ELSEWHERE.items() if name in names), "python")
-        return getattr(importlib.import_module(f"unembed.{module}"), name)
+        module = next((module for module, names in ELSEWHERE.items() if name in names), "models")
+        return getattr(importlib.import_module(f"unembed.python.{module}"), name)
     if name in FOLDERS:
         return importlib.import_module(f"unembed.{name}")
     raise AttributeError(f"module 'unembed' has no attribute {name!r}; it has {', '.join(__all__)}")

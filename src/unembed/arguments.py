@@ -1,6 +1,6 @@
 """What a function of `import unembed` is given by mistake, answered in words instead of an error from deep inside.
 
-A type checker finds most of these before a program runs; a notebook has none. The next file to read is python.py, where
+A type checker finds most of these before a program runs; a notebook has none. The next file to read is python/models.py, where
 the functions stand.
 """
 

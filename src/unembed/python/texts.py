@@ -1,6 +1,6 @@
 """The functions behind `import unembed` that go on with texts: one call for each thing that a notebook wants.
 
-They are told apart from the others in python.py only because they have so many options in common. The next file to read is
+They are told apart from the others in models.py only because they have so many options in common. The next file to read is
 generation/texts.py.
 """
 

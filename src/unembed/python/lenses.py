@@ -1,7 +1,7 @@
 """The functions behind `import unembed` that look inside a model on one text: which part, which head, which place, which step.
 
 Each takes a text or ids and names targets as texts or ids; none has logic of its own. `parse_specials` reads the names of
-special tokens in a text (`[MASK]`, `<|im_start|>`) as those tokens, not as letters. Before it: python.py, where the others
+special tokens in a text (`[MASK]`, `<|im_start|>`) as those tokens, not as letters. Before it: models.py, where the others
 stand. The next file to read is lenses/asking.py.
 """
 

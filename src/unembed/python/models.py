@@ -1,7 +1,6 @@
 """The functions behind `import unembed`: one call for each thing that a notebook wants, and no logic of their own.
 
-What goes on with texts stands in python_texts.py. The command line calls the same pieces. The next file to read is
-recipes/start.py or analyses.py.
+What goes on with texts stands in texts.py. The next file to read is recipes/start.py or analyses.py.
 """
 
 from collections.abc import Sequence

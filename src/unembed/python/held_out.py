@@ -1,7 +1,7 @@
 """The functions behind `import unembed` that hold a model against text it has not read: how far each layer may be believed.
 
 Each takes a model and a text: the folder of a run, whose held-out tenth is read, or files and folders of text, of which the
-last tenth is held out. None has logic of its own; the commands call the same pieces. Before it: python_lenses.py. The next
+last tenth is held out. None has logic of its own; the commands call the same pieces. Before it: lenses.py. The next
 file to read is views/held_out.py.
 """
 
