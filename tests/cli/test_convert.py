@@ -16,7 +16,7 @@ from unembed.checkpoints.foreign.export import write_huggingface
 from unembed.checkpoints.formats.safetensors_write import encode_tensors
 from unembed.checkpoints.load import find, load, open_found
 from unembed.errors import CheckpointError, UsageError
-from unembed.python_texts import generate
+from unembed.python.texts import generate
 from unembed.tokenizers import files as tokenizer_files
 from unembed.tokenizers.characters import CharacterTokenizer
 from unembed.tokenizers.words import WordTokenizer
