@@ -22,12 +22,12 @@ from unembed.model.presets.llama import Size, llama_spec
 from unembed.model.spec import TransformerSpec
 from unembed.planning.plan import plan
 from unembed.planning.setup import Setup
+from unembed.training.config import with_context_length
 
 CHILD = Path(__file__).parent / "peers" / "some_steps.py"
 CLAIMS = {"memory": 0.15, "seconds": 0.25}
 SHAPES: dict[str, Callable[[int], TransformerSpec]] = {
-    "tiny": lambda n: preset("mini-gpt").spec,
-    "gpt2": lambda n: preset("gpt2").spec,
+    "gpt2": lambda n: with_context_length(preset("gpt2").spec, n),
     "gpt, 8 wide layers": lambda n: gpt_spec(
         vocab_size=8192, context_length=n, d_model=512, n_layers=8, n_heads=8, has_bias=False
     ),
