@@ -17,6 +17,9 @@ from unembed.corpora.shards import TokenShards
 from unembed.corpora.text import TextReader
 from unembed.errors import UsageError
 from unembed.model.counts import count
+from unembed.optim.adamw import AdamWConfig
+from unembed.optim.muon import MuonConfig
+from unembed.optim.schedules import Cosine, Plateau
 from unembed.recipes import budget, small
 from unembed.recipes.budget import Budget, choose
 from unembed.recipes.small import prepare
@@ -271,3 +274,25 @@ def test_the_size_that_is_told_is_the_size_that_is_trained(tmp_path):
         run = prepared(path, **more)
         assert f"{count(run.config.model).parameters:,} parameters" in said(run)
     assert "but for what was set" in said(run)
+
+
+def test_matrices_are_muons_but_of_a_small_text_or_a_sharded_model(tmp_path):
+    """Muon learns a small text by heart; under fsdp a process has rows of a matrix, and the run must still begin."""
+    path = written(tmp_path / "text.txt", 30_000)
+    training = prepared(path, minutes=0.05).config.training
+    assert isinstance(training.optimizer, MuonConfig)
+    assert isinstance(training.schedule, Plateau)
+    assert training.schedule.decay_steps == round(0.6 * training.steps)
+    for own in ({"parallel": "fsdp"}, {"training.parallel": "fsdp"}, {"optimizer": "adamw", "schedule": "cosine"}):
+        other = prepared(path, minutes=0.05, **own).config.training
+        assert isinstance(other.optimizer, AdamWConfig)
+        assert isinstance(other.schedule, Cosine)
+        assert (other.schedule.peak, other.schedule.floor) == (training.schedule.peak, training.schedule.floor)
+    by_heart = prepared(path).config.training
+    assert isinstance(by_heart.optimizer, AdamWConfig)
+    assert isinstance(by_heart.schedule, Cosine)
+
+
+def test_the_rate_falls_over_the_steps_that_were_asked(tmp_path):
+    path = written(tmp_path / "text.txt", 30_000)
+    assert prepared(path, steps=50).config.training.schedule.decay_steps == 30

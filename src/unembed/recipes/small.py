@@ -16,7 +16,8 @@ from unembed.model.counts import count
 from unembed.model.init import ZeroOutInit
 from unembed.model.spec import TransformerSpec
 from unembed.optim.adamw import AdamWConfig
-from unembed.optim.schedules import Cosine
+from unembed.optim.make import optimizer_of
+from unembed.optim.schedules import DECAY_SHARE, Plateau, schedule_of
 from unembed.recipes.base import Prepared, Recipe, Survey
 from unembed.recipes.budget import TOKENS_PER_PARAMETER, Budget, Choice, choose
 from unembed.tokenizers.base import Tokenizer
@@ -56,7 +57,8 @@ def prepare(data: Sequence[str], reading: Reading, settings: Mapping[str, Any]) 
     n_tokens = max(1, int(survey.report.n_bytes / _bytes_per_token(survey, tokenizer)))
     n_train = int(TRAIN_FRACTION * n_tokens)
     choice = choose(tokenizer.vocab_size, Budget(n_train_tokens=n_train, minutes=float(minutes), **fixed))
-    config = with_settings(_config(choice, n_tokens - n_train), own)
+    is_sharded = settings.get("parallel", settings.get("training.parallel")) == "fsdp"
+    config = with_settings(_config(choice, n_tokens - n_train, is_sharded=is_sharded), own)
     notes = [why_tokenizer, _why_size(choice, config.model), *_warnings(choice, survey, n_tokens - n_train)]
     return survey.prepared(config, tokenizer, notes, _why_steps(choice, minutes))
 
@@ -120,15 +122,28 @@ def _bytes_per_token(survey: Survey, tokenizer: Tokenizer) -> float:
     return n_bytes / max(1, n_tokens)
 
 
-def _config(choice: Choice, n_val_tokens: int) -> RunConfig:
+def _config(choice: Choice, n_val_tokens: int, *, is_sharded: bool) -> RunConfig:
+    """Muon and a plateau: at equal steps they end 1.4 to 5 % lower than AdamW and a cosine (docs/decisions/0012).
+
+    AdamW stays where a small text is read to its end again and again, which Muon learns by heart sooner; and where the model
+    is sharded, since Muon steps whole matrices, of which a process has only some rows.
+    """
+    takes_muon = choice.bound != "text" and not is_sharded
     steps, d_model = choice.steps, choice.spec.embedding.d_model
     peak = PEAK_AT_128 * math.sqrt(128 / d_model)
+    adamw = AdamWConfig(beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.1)
+    plateau = Plateau(
+        peak=peak,
+        floor=peak / 50,
+        warmup_steps=max(1, min(100, steps // 20)),
+        decay_steps=max(1, round(DECAY_SHARE * steps)),
+    )
     training = TrainingConfig(
         steps=steps,
         batch_size=choice.batch_size,
         accumulate=1,
-        optimizer=AdamWConfig(beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.1),
-        schedule=Cosine(peak=peak, floor=peak / 50, warmup_steps=max(1, min(100, steps // 20))),
+        optimizer=optimizer_of("muon", adamw) if takes_muon else adamw,
+        schedule=plateau if takes_muon else schedule_of("cosine", plateau, steps),
         clip_norm=1.0,
         dropout=0.0,
         log_every=10,
