@@ -26,11 +26,12 @@ from typing import Any
 PLAIN = "as it is"
 IDEAS: dict[str, tuple[str, ...]] = {
     PLAIN: (),
+    "adamw and cosine": ("optimizer=adamw", "schedule=cosine"),
+    "adamw": ("optimizer=adamw",),
+    "cosine": ("schedule=cosine",),
     "muon": ("optimizer=muon",),
-    "muon, momentum 0.8": ("optimizer=muon", "training.optimizer.momentum=0.8"),
-    "plateau": ("schedule=plateau",),
     "muon and plateau": ("optimizer=muon", "schedule=plateau"),
-    "muon and plateau, momentum 0.8": ("optimizer=muon", "schedule=plateau", "training.optimizer.momentum=0.8"),
+    "momentum 0.8": ("optimizer=muon", "training.optimizer.momentum=0.8"),
     "twice the rate": ("learning_rate=5e-3",),
     "untied": ("tied=false",),
     "no clipping": ("training.clip_norm=null",),
