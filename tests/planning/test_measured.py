@@ -1,5 +1,6 @@
 """Measured rates: every kind of piece is tried, in as many processes as will train, and a failing child is told."""
 
+import msgspec
 import pytest
 
 from unembed.errors import SpecError
@@ -125,3 +126,21 @@ def test_a_child_that_fails_is_told(monkeypatch):
 def test_more_processes_than_cores_are_refused():
     with pytest.raises(SpecError, match=r"100000 processes were asked for and there are \d+ cores"):
         measure([], processes=100_000)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_child_that_dies_as_it_leaves_has_answered(tmp_path, monkeypatch, answers):
+    """gloo's threads sometimes abort a process that is done; what it measured is there, and one that has nothing fails."""
+    answer = msgspec.json.encode(Answer(pieces=[(1.0, 2.0)], update=3.0, per_byte=0.0, per_call=0.0))
+    writes = f"if {answers}:\n    Path(sys.argv[2]).write_bytes({answer!r})\n"
+    source = f"import os, sys\nfrom pathlib import Path\n{writes}os.abort()\n"
+    (tmp_path / "dies_as_it_leaves.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(measured, "TRYING", "dies_as_it_leaves")
+    piece = Piece("head", "product", (16, 16, 16))
+    if answers:
+        found = measure([piece])
+        assert (found.update(2), found.seconds(piece)) == (6.0, Seconds(1.0, 2.0))
+    else:
+        with pytest.raises(SpecError, match="measuring this machine failed: no word"):
+            measure([piece])

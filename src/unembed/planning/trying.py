@@ -74,8 +74,6 @@ def answer(request: Request) -> Answer:
     _meet(request)
     update = _median(_update_work())[0] / UPDATE_NUMBERS
     per_byte, per_call = _messages() if request.processes > 1 else (0.0, 0.0)
-    if request.processes > 1:
-        dist.destroy_process_group()
     return Answer(pieces=found, update=update, per_byte=per_byte, per_call=per_call)
 
 
@@ -204,4 +202,10 @@ def _counted(once: Callable[[], tuple[float, float]], tries: int = 9) -> float:
 
 if __name__ == "__main__":
     asked = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Request)
-    Path(sys.argv[2]).write_bytes(msgspec.json.encode(answer(asked)))
+    answered = Path(sys.argv[2])
+    # whole or not there: whoever asked takes it even if this process dies while gloo's threads are taken down
+    begun = answered.with_suffix(".begun")
+    begun.write_bytes(msgspec.json.encode(answer(asked)))
+    begun.replace(answered)
+    if dist.is_initialized():
+        dist.destroy_process_group()
