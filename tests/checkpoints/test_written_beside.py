@@ -26,8 +26,11 @@ GPT2 = changed(
     block__mlp__activation="gelu_tanh",
 )
 PROGRAM = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
+# as a shell starts a program in front; whoever runs the tests may ignore both (nohup, a job in the background)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from unembed.checkpoints.beside import written_beside
 from unembed.checkpoints.files import saving_name
 with written_beside(Path(sys.argv[1])) as temporary:
