@@ -5,6 +5,7 @@ test_small.py, what the recipe decides.
 """
 
 import re
+import statistics
 import unicodedata
 
 import pytest
@@ -31,8 +32,8 @@ def trained(out, sources, steps, column=None, **settings):
     return outcome, unembed.load(out), said
 
 
-def written(model, prompt="", tokens=200) -> str:
-    return unembed.generate(model, prompt, tokens=tokens, temperature=0.7, seed=1).values["text"]
+def written(model, prompt="", tokens=200, seed=1) -> str:
+    return unembed.generate(model, prompt, tokens=tokens, temperature=0.7, seed=seed).values["text"]
 
 
 def hangul_share(text: str) -> float:
@@ -110,8 +111,9 @@ def test_the_whole_folder_goes_on_in_the_language_it_is_spoken_to(data, tmp_path
     folder = data / "text"
     _, model, said = trained(tmp_path / "run", [folder], 300)
     assert "this looks like a CSV with columns Q, A, label" in said[0]
-    korean = written(model, "오늘은 정말", tokens=120)
-    assert hangul_share(korean) > 0.8, korean
+    # a sample of so young a model may wander off into another text; most do not
+    korean = [written(model, "오늘은 정말", tokens=120, seed=seed) for seed in range(9)]
+    assert statistics.median(map(hangul_share, korean)) > 0.8, korean
     in_spanish = text_of(folder / "quijote.txt", folder / "udhr_es.txt")
     in_english = text_of(folder / "tinyshakespeare.txt", folder / "udhr_en.txt")
     assert_language(written(model, "—Señor —dijo Sancho—,", tokens=200), in_spanish, in_english)
