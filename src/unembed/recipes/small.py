@@ -17,7 +17,7 @@ from unembed.model.init import ZeroOutInit
 from unembed.model.spec import TransformerSpec
 from unembed.optim.adamw import AdamWConfig
 from unembed.optim.make import optimizer_of
-from unembed.optim.schedules import DECAY_SHARE, Plateau, schedule_of
+from unembed.optim.schedules import Cosine, schedule_of
 from unembed.recipes.base import Prepared, Recipe, Survey
 from unembed.recipes.budget import TOKENS_PER_PARAMETER, Budget, Choice, choose
 from unembed.tokenizers.base import Tokenizer
@@ -132,18 +132,13 @@ def _config(choice: Choice, n_val_tokens: int, *, is_sharded: bool) -> RunConfig
     steps, d_model = choice.steps, choice.spec.embedding.d_model
     peak = PEAK_AT_128 * math.sqrt(128 / d_model)
     adamw = AdamWConfig(beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.1)
-    plateau = Plateau(
-        peak=peak,
-        floor=peak / 50,
-        warmup_steps=max(1, min(100, steps // 20)),
-        decay_steps=max(1, round(DECAY_SHARE * steps)),
-    )
+    cosine = Cosine(peak=peak, floor=peak / 50, warmup_steps=max(1, min(100, steps // 20)))
     training = TrainingConfig(
         steps=steps,
         batch_size=choice.batch_size,
         accumulate=1,
         optimizer=optimizer_of("muon", adamw) if takes_muon else adamw,
-        schedule=plateau if takes_muon else schedule_of("cosine", plateau, steps),
+        schedule=schedule_of("plateau", cosine, steps) if takes_muon else cosine,
         clip_norm=1.0,
         dropout=0.0,
         log_every=10,

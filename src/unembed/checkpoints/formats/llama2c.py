@@ -7,14 +7,13 @@ Source: github.com/karpathy/llama2.c, run.c (struct Config, memory_map_weights) 
 """
 
 import math
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
-from unembed.checkpoints.formats.raw_numbers import map_float32
+from unembed.checkpoints.formats.raw_numbers import map_float32, read_integers
 from unembed.errors import CheckpointError
 
 HEADER_BYTES = 28
@@ -78,15 +77,8 @@ def read_config(path: Path) -> Llama2cConfig:
 
     Raises: CheckpointError naming what is impossible, or the size that the numbers imply and the size that was found.
     """
-    try:
-        with path.open("rb") as file:
-            start = file.read(HEADER_BYTES)
-            size = path.stat().st_size
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror or type(error).__name__}") from error
-    if len(start) < HEADER_BYTES:
-        raise CheckpointError(f"{path}: has {size} bytes; a llama2.c file begins with {HEADER_BYTES} bytes of numbers.")
-    dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size, seq_len = struct.unpack("<7i", start)
+    numbers, size = read_integers(path, HEADER_BYTES // 4, "llama2.c")
+    dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size, seq_len = numbers
     config = Llama2cConfig(
         dim, hidden_dim, n_layers, n_heads, n_kv_heads, abs(vocab_size), seq_len, is_untied=vocab_size < 0
     )

@@ -7,14 +7,13 @@ read: raw_numbers.py, which maps the numbers.
 """
 
 import math
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
-from unembed.checkpoints.formats.raw_numbers import map_float32
+from unembed.checkpoints.formats.raw_numbers import map_float32, read_integers
 from unembed.errors import CheckpointError
 
 HEADER_BYTES = 8
@@ -59,15 +58,7 @@ def read_count(path: Path) -> tuple[int, int]:
 
     The size is that of the weights alone, or of the weights with both moments. Raises: CheckpointError otherwise.
     """
-    try:
-        with path.open("rb") as file:
-            start = file.read(HEADER_BYTES)
-            size = path.stat().st_size
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror or type(error).__name__}") from error
-    if len(start) < HEADER_BYTES:
-        raise CheckpointError(f"{path}: has {size} bytes; a microGPT file begins with {HEADER_BYTES} bytes of numbers.")
-    step, count = struct.unpack("<2i", start)
+    (step, count), size = read_integers(path, HEADER_BYTES // 4, "microGPT")
     alone, with_moments = HEADER_BYTES + 4 * count, HEADER_BYTES + 12 * count
     if step < 0 or count <= 0 or size not in (alone, with_moments):
         raise CheckpointError(

@@ -1,11 +1,12 @@
 """Float32 numbers one after the other in a file, as named tensors: for formats that have neither names nor lengths.
 
-The two readers of such formats, llama2c.py and microgpt.py, know the shapes and have checked the file's size against them.
-Nothing is read here: the file is mapped, and pages are read when they are first touched.
+The two readers of such formats, llama2c.py and microgpt.py, know the shapes and check the file's size against what its
+first whole numbers say. Of the tensors nothing is read here: the file is mapped, and pages are read when first touched.
 """
 
 import math
 import mmap
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,23 @@ import torch
 from torch import Tensor
 
 from unembed.errors import CheckpointError
+
+
+def read_integers(path: Path, count: int, program: str) -> tuple[tuple[int, ...], int]:
+    """The whole numbers (int32) that a file of this program begins with, and the file's size in bytes.
+
+    Raises: CheckpointError where it cannot be read or is shorter.
+    """
+    n_bytes = 4 * count
+    try:
+        with path.open("rb") as file:
+            start = file.read(n_bytes)
+            size = path.stat().st_size
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror or type(error).__name__}") from error
+    if len(start) < n_bytes:
+        raise CheckpointError(f"{path}: has {size} bytes; a {program} file begins with {n_bytes} bytes of numbers.")
+    return struct.unpack(f"<{count}i", start), size
 
 
 def map_float32(path: Path, shapes: Mapping[str, tuple[int, ...]], *, start: int) -> dict[str, Tensor]:
