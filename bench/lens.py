@@ -24,8 +24,10 @@ from torch import Tensor
 
 from common import make_parser, spread, summary, table, take_turns, write_json
 from unembed.lenses.logit_lens import STATISTICS, logit_lens
+from unembed.lenses.reading import SCORES_AT_ONCE
 from unembed.model.init import Gpt2Init, build
 from unembed.model.presets import preset
+from unembed.model.product import product
 from unembed.model.transformer import Transformer
 
 N_TOKENS, N_TOP = 256, 5
@@ -95,10 +97,10 @@ def ours(model: Transformer, ids: Tensor, statistics: tuple[str, ...]) -> dict[s
 
 @torch.no_grad()
 def products(model: Transformer) -> None:
-    """The floor: every state times the table, into one buffer, and nothing else."""
-    x, out = torch.randn(N_TOKENS, model.spec.embedding.d_model), torch.empty(N_TOKENS, 50257)
-    for _ in range(model.spec.n_layers + 1):
-        torch.mm(x, model.embed.table.T, out=out)
+    """The floor: every state times the table, in pieces of the lens's size, and nothing else."""
+    x = torch.randn(SCORES_AT_ONCE // 50257, model.spec.embedding.d_model)
+    for _ in range(N_TOKENS * (model.spec.n_layers + 1) // len(x)):
+        product(x, model.embed.table)
 
 
 def call_of(kind: str) -> Callable[[], object]:

@@ -49,12 +49,47 @@ def test_another_system_is_left_alone(monkeypatch):
     assert runtime.give_memory_back() is False
 
 
+LARGE = {"optimizer": "muon", "batch_size": 100_000}
+
+
 @pytest.mark.parametrize(
-    ("optimizer", "batch_size", "kept"), [("muon", 2, True), ("adamw", 2, True), ("muon", 100_000, False)]
+    ("settings", "times_free", "kept"),
+    [
+        ({"optimizer": "muon", "batch_size": 2}, 0.01, True),
+        ({"optimizer": "adamw", "batch_size": 2}, 0.01, True),
+        (LARGE, 2.1, True),
+        (LARGE, 1.9, False),
+        (LARGE, None, True),
+        (LARGE | {"checkpoint_activations": True}, 100, False),
+        ({"checkpoint_activations": True}, 100, True),
+    ],
 )
-def test_small_runs_keep_what_they_free_and_large_ones_do_not(monkeypatch, optimizer, batch_size, kept):
+def test_runs_keep_what_they_free_unless_they_are_large_and_memory_is_short(monkeypatch, settings, times_free, kept):
     called = []
+    config = with_settings(run_config(), settings)
+    peak = memory._counted(config).process_peak
     monkeypatch.setattr(memory, "keep_freed_memory", lambda: called.append(True))
     monkeypatch.setattr(memory, "give_memory_back", lambda: called.append(False))
-    memory.keep_to_plan(with_settings(run_config(), {"optimizer": optimizer, "batch_size": batch_size}))
+    monkeypatch.setattr(
+        memory, "available_memory", lambda: None if times_free is None else round(3 * times_free * peak)
+    )
+    memory.keep_to_plan(config, n_processes=3)
     assert called == [kept]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_available_memory_is_what_the_system_and_the_container_leave(monkeypatch, tmp_path):
+    free = runtime.available_memory()
+    assert free is not None
+    assert 0 < free < 1 << 50
+    files = {
+        "/proc/meminfo": "MemTotal: 4000 kB\nMemAvailable:    3000 kB\n",
+        "/sys/fs/cgroup/memory.max": "2000000\n",
+        "/sys/fs/cgroup/memory.current": "500000\n",
+    }
+    monkeypatch.setattr(runtime.Path, "read_text", lambda self, **_: files[str(self)])
+    assert runtime.available_memory() == 1_500_000
+    files["/sys/fs/cgroup/memory.max"] = "max\n"
+    assert runtime.available_memory() == 3000 * 1024
+    files["/proc/meminfo"] = "nothing that is known\n"
+    assert runtime.available_memory() is None

@@ -14,10 +14,11 @@ from typing import Literal
 from unembed.errors import UsageError
 
 _PER_CORE = 4
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+# Source: mallopt(3), malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 GIVEN_BACK_BYTES, _KEPT_AT_THE_END = 1 << 20, 1 << 26
-# So much may lie freed at the end of a small run's heap, and no piece of it larger than the second.
-KEPT_BYTES, _LARGEST_KEPT = 1 << 29, 1 << 25
+# So much may lie freed at the end of the heap: the most that mallopt's int can say.
+KEPT_BYTES = (1 << 31) - 1
 
 DEVICES = ("cpu", "cuda", "mps")
 
@@ -89,42 +90,65 @@ def give_memory_back() -> bool:
     By itself glibc learns to keep freed pieces of up to 32 MB, and a training step's pieces then lie scattered over a heap
     that is up to half as large again as what is in use. It holds for the whole process.
     """
-    # Source: mallopt(3). The second also keeps what is freed at the heap's end, so that small pieces stay cheap.
-    return _mallopt(GIVEN_BACK_BYTES, _KEPT_AT_THE_END)
+    # the second also keeps what is freed at the heap's end, so that small pieces stay cheap
+    return _mallopt({_M_MMAP_THRESHOLD: GIVEN_BACK_BYTES, _M_TRIM_THRESHOLD: _KEPT_AT_THE_END})
 
 
 def keep_freed_memory() -> bool:
     """Lets the C library keep what a training step frees, for the next one; False where it is not glibc.
 
     By itself glibc gives the end of its heap back as soon as it is twice as large as the largest piece that was freed, and
-    gets it again page by page, filled with zeros: 1,500 page faults a step of a small model, 4 % of its time. It holds for
-    the whole process.
+    pieces of 32 MB and more at once, and gets them again page by page, filled with zeros: 1,500 page faults a step of a small
+    model, 4 % of its time; 200,000 for one of GPT-2's shape, 5 %. It holds for the whole process.
     """
-    return _mallopt(_LARGEST_KEPT, KEPT_BYTES)
+    return _mallopt({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: KEPT_BYTES})
 
 
-def _mallopt(mmap_threshold: int, trim_threshold: int) -> bool:
+def available_memory() -> int | None:
+    """The bytes that a process may still take here before the machine swaps or kills it; None where that is not told."""
+    told = _number_after("MemAvailable:", Path("/proc/meminfo"))
+    if told is None:
+        return None
+    free = told * 1024
+    # a container's limit, if there is one: its files are there under the second version of control groups
+    most, taken = (_number_after("", Path("/sys/fs/cgroup") / name) for name in ("memory.max", "memory.current"))
+    return free if most is None or taken is None else min(free, max(0, most - taken))
+
+
+def _number_after(key: str, path: Path) -> int | None:
+    """The whole number that follows `key` at the beginning of a line, if a file like /proc's has one there."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    words = next((line.removeprefix(key).split() for line in lines if line.startswith(key)), [])
+    return int(words[0]) if words and words[0].isdecimal() else None
+
+
+def _mallopt(settings: dict[int, int]) -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is None:
-        return False
-    return all([mallopt(_M_MMAP_THRESHOLD, mmap_threshold) == 1, mallopt(_M_TRIM_THRESHOLD, trim_threshold) == 1])
+    answers = [] if mallopt is None else [mallopt(key, value) for key, value in settings.items()]  # each of them is set
+    return mallopt is not None and all(answer == 1 for answer in answers)
 
 
 def measure_flops(device: str = "cpu", *, seconds: float = 0.15) -> float:
     """The peak of this machine, measured: operations per second of one large float32 product, the best of several.
+
+    By the library that a model's products take (model/product.py).
 
     [n, n] times [n, n] is 2 n^3 operations; n is 1,024 on a CPU and 4,096 on an accelerator, whose smaller products are
     over before they are begun. It takes about `seconds`, uses the threads that are set, and draws no random number.
     """
     import torch
 
+    from unembed.model.product import product
+
     n = 1024 if device == "cpu" else 4096
     matrix = torch.full((n, n), 1 / n, device=device)
-    out = torch.empty_like(matrix)
 
     def once() -> float:
         began = time.perf_counter()
-        torch.mm(matrix, matrix, out=out)
+        product(matrix, matrix)
         if device != "cpu":
             torch.accelerator.synchronize()
         return time.perf_counter() - began

@@ -129,6 +129,6 @@ def test_joined_projections_give_what_each_gives_alone(kind):
     vectors = [torch.tensor(numbers(1, 1, 16, seed=seed)) for seed in (5, 6)]
     alone = [[pack(kind, own.weight, own.bias, "w").product(x.view(1, -1)) for own in owns] for x in vectors]
     for at, number in [(0, 0), (0, 1), (0, 2), (0, 2), (1, 0), (0, 1), (1, 1), (1, 2)]:
-        found = joined.part(vectors[at], number)
+        found = joined.part(vectors[at], number, owns[number])
         assert found.shape == (1, 1, owns[number].weight.shape[0])
         assert torch.allclose(found[0], alone[at][number], rtol=1e-6, atol=1e-6)

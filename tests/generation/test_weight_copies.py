@@ -15,8 +15,8 @@ from unembed import tying
 from unembed.errors import UsageError
 from unembed.generation.decode import generate_ids
 from unembed.generation.sampling import GREEDY, Sampling
-from unembed.generation.weights import copies, packing
-from unembed.generation.weights.copies import derived_bytes, lay_columns, with_weights
+from unembed.generation.weights import copies, packing, together
+from unembed.generation.weights.copies import derived_bytes, lay_out, with_weights
 from unembed.generation.weights.packing import KINDS, unavailable
 from unembed.generation.weights.rounding import rounding_error
 from unembed.model.kv_cache import KvCache
@@ -26,10 +26,6 @@ from unembed.model.transformer import Transformer
 CPU = torch.device("cpu")
 ROUNDED = [kind for kind in KINDS if kind != "float32" and unavailable(kind, CPU) is None]
 CAUSAL = [parity for parity in PARITIES if parity.is_causal]
-
-
-def is_laid(weight):
-    return weight.stride() == (1, weight.shape[0])
 
 
 def float32(plain, seed=0):
@@ -134,16 +130,64 @@ def test_the_given_model_stays_as_it_is_and_a_tie_stays_one_matrix(kind, tied):
     assert (derived_bytes(made) > matrices) is (kind != "float32")
 
 
-def test_laying_columns_changes_no_number_and_adds_no_memory():
-    model = float32(SPECS["learned"])
+@pytest.mark.parametrize("name", ["learned", "rotary_window_grouped"])
+def test_laying_out_changes_no_number_and_adds_no_memory(name):
+    model = float32(SPECS[name])
     before = copy.deepcopy(model.state_dict())
-    bytes_before = sum(one.untyped_storage().nbytes() for one in model.parameters())
-    assert lay_columns(model) is model
-    assert is_laid(model.embed.table)
-    assert is_laid(model.blocks[0].mlp.down.weight)
-    assert sum(one.untyped_storage().nbytes() for one in model.parameters()) == bytes_before
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, before[name])
+    bytes_before = sum(one.numel() * 4 for one in model.parameters())
+    made = lay_out(model)
+    assert [id(one) for one in made.parameters()] == [id(one) for one in model.parameters()]
+    storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in made.parameters()}
+    assert sum(storages.values()) == bytes_before
+    for key, value in made.state_dict().items():
+        assert torch.equal(value, before[key])
+    attn = made.blocks[0].attn
+    assert attn.q_proj.weight.untyped_storage().data_ptr() == attn.v_proj.weight.untyped_storage().data_ptr()
+
+
+def test_matrices_are_stored_by_rows_where_onednn_reads_them_and_else_by_columns(monkeypatch):
+    weight = torch.randn(1024, 768)
+    for takes, strides in ((True, (768, 1)), (False, (1, 1024))):
+        monkeypatch.setattr(together, "suits", lambda x, w, *, learns, takes=takes: takes)
+        for stored in (weight, weight.t().contiguous().t()):
+            laid = together.laid_out(stored)
+            assert laid.stride() == strides
+            assert torch.equal(laid, weight)
+
+
+def test_a_laid_out_model_follows_its_parameters():
+    """Trained, loaded, exchanged, copied: the next token is always computed from what the parameters say now."""
+    model = float32(SPECS["learned"])
+    made = with_weights(model, "float32")
+    ids = torch.tensor([[3]])
+
+    def agree(one):
+        plain = Transformer(one.spec).float()
+        plain.load_state_dict(one.state_dict())
+        with torch.no_grad():
+            assert (one(ids) - plain(ids)).abs().max() <= 1e-5 * plain(ids).abs().max()
+            return plain(ids)
+
+    first = agree(made)
+    with torch.no_grad():
+        made.blocks[0].attn.v_proj.weight.mul_(3)  # written in place
+    second = agree(made)
+    assert not torch.equal(first, second)
+    made.load_state_dict({key: value * 0.5 for key, value in made.state_dict().items()})
+    third = agree(made)
+    assert not torch.equal(second, third)
+    twin = copy.deepcopy(made)
+    with torch.no_grad():
+        twin.blocks[0].attn.q_proj.weight.add_(1)
+        twin.blocks[1].mlp.up.weight.add_(1)
+    agree(twin)
+    assert torch.equal(agree(made), third)
+    attn = made.blocks[0].attn
+    attn.v_proj.weight = torch.nn.Parameter(attn.v_proj.weight.detach() + 2)  # another parameter in its place
+    agree(made)
+    fourth = agree(made)
+    made.blocks[1].mlp.up.weight.data = made.blocks[1].mlp.up.weight.data * 2  # moved elsewhere
+    assert not torch.equal(agree(made), fourth)
 
 
 def test_seeded_a_scale_that_is_off_shows_in_the_error(monkeypatch):

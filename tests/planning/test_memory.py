@@ -211,8 +211,8 @@ def test_property_switches_save_what_they_promise():
     shape = TrainingShape(batch_size=8, context_length=1024)
     plain = training_memory(spec, shape)
     chunked = training_memory(spec, replace(shape, scores_at_once=1 << 23))
-    # the gradients of table and stream twice: as made beside the buffer, and as scaled
-    assert chunked.loss == 2 * (50_257 + 8192) * 768 * 4 + 8192 * 8
+    # the gradients of table and stream, made beside the buffer and scaled in place
+    assert chunked.loss == ((1 << 23) // 50_257 * 50_257 + (50_257 + 8192) * 768) * 4 + 8192 * 8
     assert chunked.activations["head"] == plain.activations["head"] - 8192 * 768 * 4
     whole = training_memory(spec, replace(shape, scores_at_once=10**12))
     assert whole.loss == (8192 * 50_257 + (50_257 + 8192) * 768) * 4 + 8192 * 8

@@ -116,7 +116,7 @@ def command(
         say=lambda sentence: say(sentence, quiet=quiet),
         on_signal=progress.on_signal,
         profile=measured,
-        gives_memory_back=True,
+        tunes_memory=True,
     )
     if is_follower:
         return

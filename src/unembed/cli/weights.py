@@ -46,14 +46,14 @@ def writing_model(
     model: "Transformer", kind: str | None, prompt_ids: Sequence[int], n_tokens: int, *, quiet: bool
 ) -> "tuple[Transformer, dict[str, Any]]":
     """The model to write one text with, and what the JSON tells of its weights. Raises: UsageError, InputError."""
-    from unembed.generation.weights.copies import derived_bytes, lay_columns, with_weights
+    from unembed.generation.weights.copies import derived_bytes, lay_out, with_weights
     from unembed.generation.weights.packing import check_kind
     from unembed.generation.weights.rounding import rounding_error
 
     if kind is None:
-        return (lay_columns(model) if _gains(model, n_tokens) else model), {}
+        return (lay_out(model) if _gains(model, n_tokens) else model), {}
     if (chosen := check_kind(kind)) == "float32":
-        return lay_columns(model), {"weights": {"kind": kind, "derived_bytes": 0}}
+        return lay_out(model), {"weights": {"kind": kind, "derived_bytes": 0}}
     made = with_weights(model, chosen)
     facts = dict(rounding_error(model, made, prompt_ids[-_MOST_MEASURED:]).values)
     say(

@@ -112,7 +112,11 @@ def measure(scores: Float[Tensor, "pos layer vocab"], room: Room, wanted: Wanted
         return
     probs, scratch = torch.softmax(scores, -1, out=room.probs), room.scratch
     # the largest probability is exp(max - logsumexp), and softmax has summed in the row's own scale
-    total = torch.sub(scores.amax(-1), probs.amax(-1).log_(), out=out["logsumexp_nats"])
+    if "top_ids" in out:
+        largest, its_share = out["top_scores"][..., 0], probs.gather(-1, out["top_ids"][..., :1])[..., 0]
+    else:
+        largest, its_share = scores.amax(-1), probs.amax(-1)
+    total = torch.sub(largest, its_share.log_(), out=out["logsumexp_nats"])
     if not ({"entropy_nats", "kl_to_final_nats"} & out.keys()) and not wanted.any_of(*TO_FINAL):
         return
     log_probs = scores.sub_(total[..., None])
@@ -131,7 +135,7 @@ def measure(scores: Float[Tensor, "pos layer vocab"], room: Room, wanted: Wanted
         torch.sum(torch.sub(probs, final, out=scratch).abs_(), -1, out=out["tv_to_final"]).mul_(0.5)
     if "js_to_final_nats" in out:
         # H(mixture) - (H(layer) + H(final)) / 2; the least number above 0 keeps log(0) out, and adds nothing to any sum
-        mixture = torch.add(probs, final.add_(torch.finfo(final.dtype).tiny), out=scratch).mul_(0.5)
+        mixture = torch.lerp(probs, final.add_(torch.finfo(final.dtype).tiny), 0.5, out=scratch)
         torch.sum(torch.log(mixture, out=probs).mul_(mixture), -1, out=out["js_to_final_nats"]).neg_()
         out["js_to_final_nats"].sub_(entropy.add(entropy[:, -1:]).mul_(0.5)).clamp_(min=0)
 

@@ -1,8 +1,8 @@
 """Any states of a model's residual stream, read through its own final norm and head, without ever holding all the scores.
 
 Scores of a whole text are [layers, positions, vocabulary]: 0.7 GB for 256 tokens of GPT-2, and every statistic of them is a
-pass over all of it. Here a chunk of positions with all their layers goes through the head in one product, into one buffer
-that the next chunk overwrites; slabs of it that fit in the processor's cache are then measured (measures.py). Memory grows
+pass over all of it. Here a chunk of positions with all their layers goes through the head in one product, and is gone when
+the next one is made; slabs of it that fit in the processor's cache are measured (measures.py). Memory grows
 with the states, never with vocabulary x positions x layers. The last layer's scores are held against `model.unembed` on the
 way. Before it: measures.py. The next file to read is states.py, which takes the states from a forward.
 """
@@ -15,10 +15,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unembed.lenses.measures import STATISTICS, Room, Wanted, measure, outputs
+from unembed.model.product import product
 from unembed.model.transformer import Transformer
 
-# Scores in one product: 48 MB of float32. A larger product is hardly faster, a smaller one reads the table more often.
-SCORES_AT_ONCE = 12 * 2**20
+# Scores in one product: 28 MB of float32. A smaller product reads the table more often; pieces from 32 MB on are taken from
+# the system anew by glibc, page by page, which costs more than a larger product wins.
+SCORES_AT_ONCE = 7 * 2**20
 # Scores in one slab, about the size of a core's cache; one position may need more.
 SLAB_SCORES = 2**18
 
@@ -74,9 +76,9 @@ def read(
     thick = max(1, min(step, SLAB_SCORES // (head.n_vocab * depth)))
     if states.device.type != "cpu":
         thick = step  # an accelerator wants few large passes, not many small ones
-    buffer = torch.empty(step * depth, head.n_vocab, dtype=head.wide, device=states.device)
-    room = Room.of(thick, depth, buffer)
-    found = outputs(n_pos, n_layers, wanted, buffer)
+    like = torch.empty(0, head.n_vocab, dtype=head.wide, device=states.device)
+    room = Room.of(thick, depth, like)
+    found = outputs(n_pos, n_layers, wanted, like)
     check = _Identity(model, states[-1:], step * depth, head.n_vocab) if checks_identity else None
     for start in range(0, n_pos, step):
         at = slice(start, min(start + step, n_pos))
@@ -84,10 +86,10 @@ def read(
             chunk = states[:, at] if len(layers) == n_layers else states[layers, at]
             if translate is not None:
                 chunk = torch.cat((translate(layers, chunk)[:-1], chunk[-1:]))
-            scores = head(chunk.transpose(0, 1), buffer)
+            scores = head(chunk.transpose(0, 1))
             if check is not None and layers[0] == 0:
                 check(start, scores[:, -1])
-            here = outputs(scores.shape[0], len(layers), wanted, buffer)
+            here = outputs(scores.shape[0], len(layers), wanted, like)
             for first in range(0, scores.shape[0], thick):
                 part = slice(first, first + thick)
                 measure(
@@ -98,6 +100,7 @@ def read(
                 )
             for name, value in here.items():
                 found[name][at, layers] = value
+            del scores  # before the next ones are made, not after
     numbers = {name: value.transpose(0, 1) for name, value in found.items()}
     return Reading(numbers, None if check is None else float(check.worst))
 
@@ -133,37 +136,22 @@ class _Identity:
 
 
 class _Head:
-    """What `model.unembed` does, without taps and into a buffer that is there already."""
+    """What `model.unembed` does, without taps, for states of many layers at once."""
 
     def __init__(self, model: Transformer, n_known: int | None, normalises: bool) -> None:
         self._model, self._head, self._normalises = model, model.head, normalises
         table = model.unembed_table()
         self.n_vocab = len(table) if n_known is None else min(n_known, len(table))
-        self._table = table[: self.n_vocab].T
+        self._table = table[: self.n_vocab]
         self._bias = None if model.head.bias is None else model.head.bias[: self.n_vocab]
         is_half = table.dtype in (torch.float16, torch.bfloat16)
         self.wide = torch.float32 if is_half else table.dtype
-        self._narrow: Tensor | None = None  # a buffer of the model's own type, where that is not the wide one
 
-    def __call__(
-        self, states: Float[Tensor, "pos layer d_model"], buffer: Float[Tensor, "rows vocab"]
-    ) -> Float[Tensor, "pos layer vocab"]:
-        """The scores of some states, in the first rows of the buffer. Local axis: rows."""
+    def __call__(self, states: Float[Tensor, "pos layer d_model"]) -> Float[Tensor, "pos layer vocab"]:
+        """The scores of some states, in the wide type."""
         normed = self._model.normed(states) if self._normalises else states
         features = self._head.features(normed).flatten(0, 1)
-        wide = buffer[: len(features)]
-        out = wide if self.wide == features.dtype else self._room(buffer, features.dtype)[: len(features)]
-        if self._bias is None:
-            torch.mm(features, self._table, out=out)
-        else:
-            torch.addmm(self._bias, features, self._table, out=out)
+        scores = product(features, self._table, self._bias)
         if (cap := self._head.spec.softcap) is not None:
-            out.div_(cap).tanh_().mul_(cap)
-        if out is not wide:
-            wide.copy_(out)
-        return wide.view(*states.shape[:2], self.n_vocab)
-
-    def _room(self, buffer: Tensor, dtype: torch.dtype) -> Tensor:
-        if self._narrow is None:
-            self._narrow = torch.empty_like(buffer, dtype=dtype)
-        return self._narrow
+            scores.div_(cap).tanh_().mul_(cap)
+        return scores.to(self.wide).view(*states.shape[:2], self.n_vocab)

@@ -16,7 +16,7 @@ from unembed.model.norms import make_norm
 from unembed.model.positions.learned import learned_positions
 from unembed.model.positions.sinusoidal import sinusoids
 from unembed.model.spec import Embedding, Learned, Sinusoidal, TokenDropout
-from unembed.model.taps import Tap
+from unembed.model.taps import Tap, one_use
 
 
 class Embed(nn.Module):
@@ -45,7 +45,7 @@ class Embed(nn.Module):
 
         Raises: ShapeError when an id has no row.
         """
-        table = tap("embed.table", self.table.view_as(self.table))
+        table = tap("embed.table", one_use(self.table))
         vectors = _rows("ids", table, ids)
         vectors = vectors if factor is None else factor.inverse(vectors)
         if self.spec.scale is not None:

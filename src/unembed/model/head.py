@@ -6,7 +6,6 @@ where tokens are embedded. The next file to read is factor.py.
 """
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -14,8 +13,9 @@ from unembed.model.factor import Factor
 from unembed.model.linear import Projection
 from unembed.model.mlp import activate
 from unembed.model.norms import make_norm
+from unembed.model.product import product
 from unembed.model.spec import AnyHead, HeadTransform, MappedHead, PseudoInverseHead, UntiedHead
-from unembed.model.taps import Tap
+from unembed.model.taps import Tap, one_use
 
 
 class TransformModule(nn.Module):
@@ -63,7 +63,7 @@ class Head(nn.Module):
         softcap: cap * tanh(logits / cap). Source: Gemma 2 report, arXiv:2408.00118, section 2.
         """
         table = embed_table if self.table is None else self.table
-        logits = F.linear(self.features(normed), tap("unembed.table", table.view_as(table)), self.bias)
+        logits = product(self.features(normed), tap("unembed.table", one_use(table)), self.bias)
         if (cap := self.spec.softcap) is not None:
             logits = cap * torch.tanh(logits / cap)
         return tap("logits", logits)

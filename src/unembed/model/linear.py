@@ -5,9 +5,10 @@ that time nor disturb the caller's randomness, so parameters are allocated here 
 """
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from unembed.model.product import product
 
 
 class Projection(nn.Module):
@@ -20,4 +21,4 @@ class Projection(nn.Module):
 
     def forward(self, x: Float[Tensor, "*axes from_width"]) -> Float[Tensor, "*axes to_width"]:
         """Maps the last axis."""
-        return F.linear(x, self.weight, self.bias)
+        return product(x, self.weight, self.bias)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
+import torch
 from torch import Tensor
 
 from unembed.errors import TapError, did_you_mean
@@ -46,6 +47,15 @@ class NoTap:
 
 
 no_tap: Final = NoTap()
+
+
+def one_use(table: Tensor) -> Tensor:
+    """The same numbers as a tensor of its own, for a tap: a gradient asked for there is that of this use alone.
+
+    An alias, not a view: its gradient is passed on as it is, so where two uses meet the second can be added in place.
+    """
+    alias: Tensor = torch.ops.aten.alias(table)
+    return alias
 
 
 class Recorder:

@@ -2,7 +2,7 @@
 
 A plain loss keeps the scores, their log-softmax and its gradient: for 2,048 tokens of GPT-2's vocabulary 1.2 GB. Here each
 piece of scores is turned into its gradient in place and multiplied into the two gradients that are wanted, so one small
-buffer is all. The gradients are made in the forward pass; the backward pass only scales them.
+piece is all that is held. The gradients are made in the forward pass; the backward pass only scales them.
 
 Cut over tokens it costs the three products of the plain loss. Cut over the vocabulary (for few tokens and a huge table)
 scores are made twice, once for the log-sum-exp and once for the gradient: four products. The next file to read is parts.py.
@@ -16,12 +16,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unembed.errors import ShapeError, UsageError
-from unembed.model.taps import Tap, no_tap
+from unembed.model.product import product
+from unembed.model.taps import Tap, no_tap, one_use
 from unembed.model.transformer import Transformer
 from unembed.objectives.loss import IGNORED, LossSum, why_no_score
 
-# Scores in one piece. 8 M float32 numbers are 32 MB: small beside any table worth cutting, large enough for full speed.
-SCORES_AT_ONCE = 1 << 23
+# Scores in one piece: 28 MB of float32, small beside any table worth cutting, large enough for full speed, and below the
+# 32 MB from which glibc takes every piece anew from the system, page by page.
+SCORES_AT_ONCE = 7 << 20
 
 
 class _Options(NamedTuple):
@@ -59,7 +61,7 @@ def chunked_next_token_loss(
     features = head.features(tap("final_norm", model.normed(resid))).flatten(0, -2)
     options = _Options(head.spec.softcap, z_loss, over, scores_at_once)
     run = cast(Callable[..., Tensor], _ChunkedLoss.apply)  # torch leaves it untyped
-    total = run(features, tap("unembed.table", table.view_as(table)), head.bias, flat, options)
+    total = run(features, tap("unembed.table", one_use(table)), head.bias, flat, options)
     return LossSum(total, counted.sum())
 
 
@@ -85,9 +87,10 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
-        """Scales the gradients that the forward pass made."""
+        """Scales the gradients that the forward pass made: in place, unless the graph is kept for another time."""
+        scale = torch.mul if torch._C._autograd._get_current_graph_task_keep_graph() else Tensor.mul_
         scaled = [
-            None if grad is None else (grad * above[0]).to(kind)
+            None if grad is None else scale(grad, above[0]).to(kind)
             for grad, kind in zip(ctx.saved_tensors, ctx.kinds, strict=True)
         ]
         return (*scaled, None, None)
@@ -106,21 +109,20 @@ def _over_tokens(
     """A piece is some tokens against the whole table."""
     total = torch.zeros((), dtype=wide, device=x.device)
     n = max(1, options.scores_at_once // table.shape[0])
-    buffer = torch.empty(min(n, len(rows)), table.shape[0], dtype=wide, device=x.device)
     for start in range(0, len(rows), n):
         piece = rows[start : start + n]
-        scores = _scores(x[piece], table, bias, options.softcap, buffer[: len(piece)])
+        scores = _scores(x[piece], table, bias, options.softcap, wide)
         target = targets[piece]
         at_target = scores.gather(-1, target[:, None])[:, 0]
         slope = None if options.softcap is None else _cap_slope(scores, options.softcap)
         log_sum = _softmax_in_place(scores)
         total += (log_sum - at_target).sum() + options.z_loss * log_sum.square().sum()
-        if all(grad is None for grad in grads):
-            continue
-        if options.z_loss:
-            scores.mul_(1 + 2 * options.z_loss * log_sum[:, None])
-        scores[torch.arange(len(piece), device=x.device), target] -= 1
-        _spread(scores if slope is None else scores.mul_(slope), x, table, piece, slice(None), grads)
+        if any(grad is not None for grad in grads):
+            if options.z_loss:
+                scores.mul_(1 + 2 * options.z_loss * log_sum[:, None])
+            scores[torch.arange(len(piece), device=x.device), target] -= 1
+            _spread(scores if slope is None else scores.mul_(slope), x, table, piece, slice(None), grads)
+        del scores, slope  # before the next piece is made, not after
     return total
 
 
@@ -140,11 +142,9 @@ def _over_vocabulary(
     n = max(1, options.scores_at_once // len(rows))
     pieces = [slice(start, min(start + n, table.shape[0])) for start in range(0, table.shape[0], n)]
     here, target = x[rows], targets[rows]
-    buffer = torch.empty(len(rows) * min(n, table.shape[0]), dtype=wide, device=x.device)
 
     def scores_of(piece: slice) -> Tensor:
-        out = buffer[: len(rows) * (piece.stop - piece.start)].view(len(rows), -1)
-        return _scores(here, table[piece], None if bias is None else bias[piece], options.softcap, out)
+        return _scores(here, table[piece], None if bias is None else bias[piece], options.softcap, wide)
 
     log_sum = torch.full((len(rows),), float("-inf"), dtype=wide, device=x.device)
     at_target = torch.zeros(len(rows), dtype=wide, device=x.device)
@@ -153,6 +153,7 @@ def _over_vocabulary(
         inside = (target >= piece.start) & (target < piece.stop)
         at_target[inside] = scores[inside, target[inside] - piece.start]
         log_sum = torch.logaddexp(log_sum, _softmax_in_place(scores))
+        del scores  # before the next piece is made, not after
     total = (log_sum - at_target).sum() + options.z_loss * log_sum.square().sum()
     for piece in pieces if any(grad is not None for grad in grads) else []:
         scores = scores_of(piece)
@@ -161,14 +162,13 @@ def _over_vocabulary(
         inside = (target >= piece.start) & (target < piece.stop)
         scores[inside, target[inside] - piece.start] -= 1
         _spread(scores if slope is None else scores.mul_(slope), x, table, rows, piece, grads)
+        del scores, slope
     return total
 
 
-def _scores(x: Tensor, table: Tensor, bias: Tensor | None, softcap: float | None, out: Tensor) -> Tensor:
-    """cap(x E^T + b), written into `out`."""
-    torch.mm(x.to(out.dtype), table.to(out.dtype).t(), out=out)
-    if bias is not None:
-        out.add_(bias)
+def _scores(x: Tensor, table: Tensor, bias: Tensor | None, softcap: float | None, wide: torch.dtype) -> Tensor:
+    """cap(x E^T + b), in the wide type."""
+    out = product(x.to(wide), table.to(wide), None if bias is None else bias.to(wide))
     if softcap is not None:
         out.div_(softcap).tanh_().mul_(softcap)
     return out
@@ -192,7 +192,7 @@ def _spread(slope: Tensor, x: Tensor, table: Tensor, rows: Tensor, columns: slic
     """Adds one piece's part of the three gradients: dx = dS E, dE = dS^T x, db = sum of dS."""
     grad_x, grad_table, grad_bias = grads
     if grad_x is not None:
-        grad_x.index_add_(0, rows, slope @ table[columns].to(slope.dtype))
+        grad_x.index_add_(0, rows, product(slope, table[columns].to(slope.dtype).t()))
     if grad_table is not None:
         grad_table[columns].addmm_(slope.t(), x[rows].to(slope.dtype))
     if grad_bias is not None:

@@ -65,7 +65,7 @@ def kept_by_embedding(spec: TransformerSpec, batch: Batch) -> int:
         kept += _factor(embedding.d_model) + _solved(embedding, batch)
     for attention in {block.attention for block in spec.blocks}:
         if isinstance(attention.position, Rotary):
-            kept += attention.position.n_rotated(attention.d_head) * batch.context_length * batch.number_bytes
+            kept += 2 * attention.position.n_rotated(attention.d_head) * batch.context_length * batch.number_bytes
         elif isinstance(attention.position, Alibi) and isinstance(attention.sees, Bidirectional):
             kept += attention.n_heads * batch.context_length**2 * batch.number_bytes
     return kept

@@ -82,7 +82,7 @@ def training_memory(spec: TransformerSpec, shape: TrainingShape) -> TrainingMemo
 
     Three moments are compared. At the loss all activations are kept. Then, from the last block to the first,
     activations go and gradients come. At the end all gradients are there, and for a moment a tied table has three: the
-    head's, the embedding's, and their sum.
+    head's, the embedding's, and their sum; the chunked loss's own is fresh, and takes the embedding's up in place.
     Raises: SpecError when a size is not positive or the number type or optimizer is not one of those above.
     """
     _check(shape)
@@ -105,7 +105,8 @@ def training_memory(spec: TransformerSpec, shape: TrainingShape) -> TrainingMemo
     at_loss = held + sum(activations.values()) + loss
     at_blocks, workspace = _highest_block(spec, shape, batch, [sum(block.values()) for block in blocks])
     table = count(spec).table_parameters * size
-    at_end = weights + states + weights + (2 * table if spec.ties_embeddings else table if shape.accumulates else 0)
+    more = (2 if shape.scores_at_once is None else 1) if spec.ties_embeddings else 1 if shape.accumulates else 0
+    at_end = weights + states + weights + more * table
     moments = {"loss": at_loss, "blocks": held + activations["embedding"] + at_blocks, "end": at_end}
     peak_at = max(moments, key=moments.__getitem__)
     return TrainingMemory(
@@ -125,14 +126,14 @@ def _loss(spec: TransformerSpec, shape: TrainingShape, batch: Batch) -> int:
     """Log-probabilities, their gradient and the logits' gradient at once; later the logits' and the table's.
 
     The chunked loss makes the gradients of the table and of what enters the head beside one buffer of scores, and scales
-    them into new ones when the loss turns back. The targets are there in both.
+    them in place when the loss turns back. The targets are there in both.
     """
     vocab_size, d_model = spec.embedding.vocab_size, spec.embedding.d_model
     n_tokens, is_capped = batch.n_tokens, spec.head.softcap is not None
     gradients = (vocab_size + n_tokens) * d_model
     if shape.scores_at_once is not None:
         buffer = min(n_tokens, max(1, shape.scores_at_once // vocab_size)) * vocab_size * (2 if is_capped else 1)
-        return FLOAT32 * (gradients + max(buffer, gradients)) + INT64 * n_tokens
+        return FLOAT32 * (gradients + buffer) + INT64 * n_tokens
     logits = n_tokens * vocab_size
     capped = logits * batch.number_bytes if is_capped else 0
     plain = max(3 * logits * FLOAT32, logits * FLOAT32 + gradients * batch.number_bytes)

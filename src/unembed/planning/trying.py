@@ -24,6 +24,7 @@ from torch import Tensor
 from unembed.model.mlp import activate
 from unembed.model.norms import make_norm
 from unembed.model.positions.rotary import rotate
+from unembed.model.product import product
 from unembed.model.spec import Attention, Causal, LayerNorm, RmsNorm, Rotary
 from unembed.planning.pieces import Piece
 
@@ -101,7 +102,7 @@ def _work(piece: Piece) -> Callable[[], tuple[float, float]]:
     what: Any = piece.what
     match piece.kind:
         case "product":
-            return _timed(F.linear, _leaf(rows, width), _leaf(piece.shape[2], width))
+            return _timed(product, _leaf(rows, width), _leaf(piece.shape[2], width))
         case "attention":
             return _attention(what, rows, width)
         case "norm":
@@ -118,7 +119,7 @@ def _work(piece: Piece) -> Callable[[], tuple[float, float]]:
             return _timed(lambda x: activate(what, x), _leaf(rows, width))
         case "rotate":
             d_head = int(what)
-            angles = torch.linspace(0, 1, rows * d_head // 2).reshape(1, rows, 1, d_head // 2)
+            angles = torch.linspace(0, 1, rows * d_head).reshape(1, rows, 1, d_head)
             rotary = Rotary(theta=1e4, pairing="half", fraction=1.0, scaling=None)
             tables = angles.cos(), angles.sin()
             return _timed(lambda x: rotate(rotary, x, tables), _leaf(1, rows, width // d_head, d_head))

@@ -68,15 +68,15 @@ def train(
     say: Say = lambda sentence: None,
     on_signal: Say = lambda name: None,
     profile: Profile | None = None,
-    gives_memory_back: bool = False,
+    tunes_memory: bool = False,
 ) -> Outcome:
     """Trains a run by a recipe and leaves it in the folder `out`.
 
     With `resume` an existing run goes on from its newest complete checkpoint; where there is none it starts again, and
     where there is no run it begins one. `say` is handed sentences for the user, `on_signal` the name of a signal as it
     comes (see training/signals.py). `threads` are torch's: a number, "auto" for what the run deserves (threads.py), None
-    for those that are set. A `profile` is filled, and what it says is said. `gives_memory_back` tunes the process of a large
-    run (memory.py). Raises: RunError when a run is in the way; what Trainer.run raises.
+    for those that are set. A `profile` is filled, and what it says is said. `tunes_memory` tunes the process
+    (memory.py). Raises: RunError when a run is in the way; what Trainer.run raises.
     """
     settings = dict(settings or {})
     if not str(out):
@@ -90,8 +90,8 @@ def train(
         place = f"cuda:{processes.local_rank}" if device == "cuda" and processes.is_launched else device
         run, config, why_steps = _ready(asked, processes, place, threads, say)
         with run, processes.telling_of_the_lost(lambda: after_a_loss(run.path, processes.program)):
-            if gives_memory_back and place == "cpu":
-                keep_to_plan(config)
+            if tunes_memory and place == "cpu":
+                keep_to_plan(config, n_processes=processes.n_local)
             return _carry_out(run, config, why_steps, processes, place, observers, say, on_signal, profile)
 
 

@@ -1,8 +1,8 @@
 """A model whose matrices lie as decoding wants them: the same class, the same spec, the same code, other storage.
 
 Nothing in model/ knows of it: a copy of the model's tree shares every parameter, and only projections and head are exchanged
-(modules.py). For float32 not even those: a matrix stored column by column is read half as fast again by the same `F.linear`,
-so the parameters keep their values, shapes and names and only change their strides. The next file to read is rounding.py.
+(modules.py). For float32 the parameters keep their values, shapes and names, and only lie elsewhere (together.py). The next
+file to read is rounding.py.
 """
 
 import copy
@@ -17,6 +17,7 @@ from unembed.generation.checks import check_model
 from unembed.generation.weights.fresh import places_of
 from unembed.generation.weights.modules import Joined, PackedHead, PackedProjection
 from unembed.generation.weights.packing import WeightKind, check_kind, unavailable
+from unembed.generation.weights.together import Together, laid_out
 from unembed.model.attention import AttentionModule
 from unembed.model.head import Head
 from unembed.model.linear import Projection
@@ -27,8 +28,8 @@ from unembed.model.transformer import Transformer
 def with_weights(model: Transformer, kind: WeightKind) -> Transformer:
     """A model for writing one text at a time, the given one being left as it is.
 
-    `float32` is a copy stored column by column: the same numbers, so the same ids but where two scores are equal to the last
-    digits. The others round: what a new token passes through is packed, prompts and batches go through the exact weights,
+    `float32` is a copy stored as `lay_out` does it: the same numbers, so the same ids but where two scores are equal to the
+    last digits. The others round: what a new token passes through is packed, prompts and batches go through the exact weights,
     which both models share. When those change (training, load_state_dict) the packed ones are old: the next token is then
     refused, and this has to be called again; a float32 copy goes on as it was. Raises: UsageError where a kind does not exist
     or cannot be had here; InputError where numbers do not fit it.
@@ -38,9 +39,9 @@ def with_weights(model: Transformer, kind: WeightKind) -> Transformer:
     if (reason := unavailable(kind, model.embed.table.device)) is not None:
         raise UsageError(f"weights: {reason}")
     if kind == "float32":
-        return lay_columns(_rebuilt(model, lambda _: None, copies_parameters=True))
+        return lay_out(_rebuilt(model, lambda _: None, copies_parameters=True))
 
-    exchanged = _packed_projections(model, kind)
+    exchanged = _exchanged(model, lambda owns, name: Joined(owns, kind, name))
 
     def packed(module: nn.Module) -> nn.Module | None:
         if not isinstance(module, Head):
@@ -51,8 +52,26 @@ def with_weights(model: Transformer, kind: WeightKind) -> Transformer:
     return _rebuilt(model, packed)
 
 
-def _packed_projections(model: Transformer, kind: WeightKind) -> dict[nn.Module, nn.Module]:
-    """For each projection of the blocks the packed one; those that read the same vector share a matrix."""
+def lay_out(model: Transformer) -> Transformer:
+    """The model with its matrices stored as one row is multiplied with them fastest (together.py); no number changes.
+
+    The parameters are those of the given model, moved, so it must not be compiled or sharded. A tied table stays one
+    matrix, and no memory is added once it is done.
+    """
+    _check_float32(check_model(model))
+    exchanged = _exchanged(model, lambda owns, _: Together(owns) if len(owns) > 1 else None)
+    tables = [model.unembed_table()]
+    for weight in [
+        one.weight for one in model.modules() if isinstance(one, Projection) and one not in exchanged
+    ] + tables:
+        weight.data = laid_out(weight.data)
+    return _rebuilt(model, exchanged.get)
+
+
+def _exchanged(
+    model: Transformer, join: Callable[[list[Projection], str], Joined | Together | None]
+) -> dict[nn.Module, nn.Module]:
+    """For each projection of the blocks another in its place; those that read the same vector share what `join` makes."""
     made: dict[nn.Module, nn.Module] = {}
     for name, module in model.blocks.named_modules():
         groups: list[dict[str, Projection]] = []
@@ -65,28 +84,18 @@ def _packed_projections(model: Transformer, kind: WeightKind) -> dict[nn.Module,
             gate = {} if module.gate is None else {"gate": module.gate}
             groups = [gate | {"up": module.up}, {"down": module.down}]
         for group in groups:
-            joined = Joined(list(group.values()), kind, f"blocks.{name}.{', '.join(group)}")
-            made |= {own: PackedProjection(own, joined, number) for number, own in enumerate(group.values())}
+            owns = list(group.values())
+            if (joined := join(owns, f"blocks.{name}.{', '.join(group)}")) is not None:
+                made |= {own: PackedProjection(own, joined, number) for number, own in enumerate(owns)}
     return made
-
-
-def lay_columns(model: Transformer) -> Transformer:
-    """Stores the matrices of this very model column by column and gives it back; no number changes, no memory is added.
-
-    A tied table stays one matrix. Reading a prompt is about as fast as before, training slower: it is for decoding.
-    """
-    _check_float32(check_model(model))
-    tables = [model.unembed_table()]
-    for weight in [module.weight for module in model.modules() if isinstance(module, Projection)] + tables:
-        weight.data = weight.data.t().contiguous().t()
-    return model
 
 
 def derived_bytes(model: Transformer) -> int:
     """The bytes of packed copies that a model of `with_weights` has beside its own parameters; 0 for any other."""
-    packed = {id(one.derived): one.derived.packed for one in model.modules() if isinstance(one, PackedProjection)}
+    derived = {one.derived for one in model.modules() if isinstance(one, PackedProjection)}
+    packed = [one.packed for one in derived if isinstance(one, Joined)]
     tables = [one.derived_table for one in model.modules() if isinstance(one, PackedHead)]
-    return sum(one.n_bytes for one in (*packed.values(), *tables))
+    return sum(one.n_bytes for one in (*packed, *tables))
 
 
 def _check_float32(model: Transformer) -> None:

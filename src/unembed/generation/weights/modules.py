@@ -2,20 +2,21 @@
 
 Their parameters are the model's own, under the same names: the packed matrix is a derived copy and no parameter. More than
 one row at a time (a prompt, a batch) goes through the parameters themselves, as exactly as before: the packed kernels are
-quick for one row only. The next file to read is copies.py.
+quick for one row only. The next file to read is together.py, which has float32's way.
 """
 
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from unembed.generation.weights.fresh import Origin
 from unembed.generation.weights.packing import WeightKind, pack
+from unembed.generation.weights.together import Together, Weighted
 from unembed.model.head import Head
 from unembed.model.linear import Projection
+from unembed.model.product import product
 from unembed.model.taps import Tap
 
 
@@ -35,7 +36,9 @@ class Joined:
         self._x: Tensor | None = None
         self._parts: tuple[Tensor, ...] = ()
 
-    def part(self, x: Float[Tensor, "*axes from_width"], number: int) -> Float[Tensor, "*axes to_width"]:
+    def part(
+        self, x: Float[Tensor, "*axes from_width"], number: int, own: Weighted
+    ) -> Float[Tensor, "*axes to_width"]:
         """What projection `number` makes of a single vector. Axes: `from_width`, `to_width` are local."""
         if x is not self._x:
             self._origin.check()
@@ -48,9 +51,9 @@ class Joined:
 
 
 class PackedProjection(nn.Module):
-    """As `Projection`, with its part of a packed copy for a single row. Axes: `from_width`, `to_width` are local."""
+    """As `Projection`, with its part of a joined product for a single row. Axes: `from_width`, `to_width` are local."""
 
-    def __init__(self, own: Projection, derived: Joined, number: int) -> None:
+    def __init__(self, own: Projection, derived: Joined | Together, number: int) -> None:
         super().__init__()
         self.weight, self.bias = own.weight, own.bias
         self.derived, self._number = derived, number
@@ -58,8 +61,8 @@ class PackedProjection(nn.Module):
     def forward(self, x: Float[Tensor, "*axes from_width"]) -> Float[Tensor, "*axes to_width"]:
         """Maps the last axis."""
         if x.numel() != x.shape[-1]:
-            return F.linear(x, self.weight, self.bias)
-        return self.derived.part(x, self._number)
+            return product(x, self.weight, self.bias)
+        return self.derived.part(x, self._number, self)
 
 
 class PackedHead(nn.Module):

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from unembed.model.spec import DynamicScaling, LinearScaling, Llama3Scaling, Rotary, YarnScaling
 
-Tables = tuple[Float[Tensor, "#batch pos 1 pair"], Float[Tensor, "#batch pos 1 pair"]]
+# Of each rotated entry: the cosine of its pair's angle, and the sine, negative for the first of a pair.
+Tables = tuple[Float[Tensor, "#batch pos 1 rotated"], Float[Tensor, "#batch pos 1 rotated"]]
 
 
 def frequencies(
@@ -55,8 +56,12 @@ def rotary_tables(
     # dynamic scaling gives each sequence its own speeds [batch, pair]; the others share [pair]
     angles = positions[..., None].double() * (speeds[:, None, :] if speeds.ndim == 2 else speeds)
     amplitude = spec.scaling.attention_factor if isinstance(spec.scaling, YarnScaling) else 1.0
-    cos, sin = angles.cos() * amplitude, angles.sin() * amplitude
-    return cos.to(dtype)[:, :, None, :], sin.to(dtype)[:, :, None, :]
+    cos, sin = (angles.cos() * amplitude).to(dtype), (angles.sin() * amplitude).to(dtype)
+    if spec.pairing == "half":
+        cos, sin = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
+    else:
+        cos, sin = torch.stack((cos, cos), -1).flatten(-2), torch.stack((-sin, sin), -1).flatten(-2)
+    return cos[:, :, None, :], sin[:, :, None, :]
 
 
 def rotate(
@@ -67,14 +72,11 @@ def rotate(
     `half` pairs entry i with i + n/2, `interleaved` 2i with 2i + 1. Entries beyond the rotated part pass unchanged.
     """
     cos, sin = tables
-    n = 2 * cos.shape[-1]
+    n = cos.shape[-1]
     turned = x if n == x.shape[-1] else x[..., :n]
-    if spec.pairing == "half":
-        a, b = turned.chunk(2, dim=-1)
-        out = torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
-    else:
-        a, b = turned[..., 0::2], turned[..., 1::2]
-        out = torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2)
+    is_half = spec.pairing == "half"
+    other = turned.roll(n // 2, -1) if is_half else turned.reshape(*turned.shape[:-1], -1, 2).flip(-1).flatten(-2)
+    out = torch.addcmul(turned * cos, other, sin)
     return out if n == x.shape[-1] else torch.cat((out, x[..., n:]), dim=-1)
 
 

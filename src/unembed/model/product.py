@@ -1,0 +1,107 @@
+"""x W^T + b, by the quicker of the two libraries that torch brings for float32 on a processor.
+
+torch hands float32 products to MKL. On processors with AVX-512 that are not Intel's, MKL does not use it, and for a wide
+table (few rows, many columns) it is slow everywhere; oneDNN, which torch has for its other types, makes its code for the
+processor that it finds. docs/decisions/0015 has the measurements. The same sums in another order: results differ in the last
+digits. Everything else (accelerators, other types, compiled code, anything that watches torch's own operators) takes
+`torch.nn.functional.linear`, and so does all of it under `torch.backends.mkldnn.flags(enabled=False)`. The next file to
+read is linear.py.
+"""
+
+from functools import cache
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+# oneDNN's call costs some 10 microseconds more than MKL's: below so many multiplications that is not won back. One row is
+# bound by reading the matrix, in which oneDNN is twice as quick, so there it is won back sooner.
+LEAST_WORK, LEAST_WORK_ONE_ROW = 1 << 21, 1 << 18
+# A step of autograd in Python costs 80 microseconds more than torch's own.
+LEAST_WORK_LEARNING = 1 << 26
+
+
+def product(
+    x: Float[Tensor, "*axes from_width"], weight: Float[Tensor, "to_width from_width"], bias: Tensor | None = None
+) -> Float[Tensor, "*axes to_width"]:
+    """`torch.nn.functional.linear(x, weight, bias)`, equal up to rounding. Axes: `from_width`, `to_width` are local."""
+    learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    if not suits(x, weight, learns=learns) or (bias is not None and bias.dtype != x.dtype):
+        return F.linear(x, weight, bias)
+    if not learns and not (torch.is_grad_enabled() and bias is not None and bias.requires_grad):
+        return _onednn(x, weight, bias)
+    return cast(Tensor, _Product.apply(x, weight, bias))  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+
+def suits(x: Tensor, weight: Tensor, *, learns: bool) -> bool:
+    """Whether oneDNN takes this product, and sooner than MKL. Asked before each one, so in the order of what is cheap."""
+    if torch.compiler.is_compiling():  # a compiler chooses for itself, and cannot trace what follows
+        return False
+    work = x.numel() * weight.shape[0]
+    least = LEAST_WORK_LEARNING if learns else LEAST_WORK_ONE_ROW if x.numel() == x.shape[-1] else LEAST_WORK
+    return (
+        work >= least
+        and x.dtype == weight.dtype == torch.float32
+        and x.device.type == weight.device.type == "cpu"
+        and _is_plain(x)
+        and _is_plain(weight)
+        and (weight.is_contiguous() or weight.t().is_contiguous())  # of part of a matrix oneDNN goes number by number
+        and _is_quicker_here()
+        and bool(torch.backends.mkldnn.enabled)
+        and not _is_watched()
+    )
+
+
+@cache
+def _is_quicker_here() -> bool:
+    return (
+        torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        and torch.backends.cpu.get_cpu_capability() == "AVX512"
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """No subclass (a shard, a fake tensor), which knows only torch's own operators."""
+    return type(tensor) in (Tensor, torch.nn.Parameter)
+
+
+def _is_watched() -> bool:
+    """Whether something replaces or counts torch's operators by their names; it would not know this one."""
+    return (
+        torch.is_autocast_enabled("cpu")
+        or torch._C._len_torch_function_stack() > 0
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+
+
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The operator that torch.compile uses for the same purpose: a product, then nothing pointwise."""
+    out: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), weight, bias, "none", [], "")
+    return out
+
+
+class _Product(torch.autograd.Function):
+    """The product with its gradients: dx = g W, dW = g^T x, db = the sum of g's rows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _onednn(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
+        """Of differentiable steps, so that gradients of gradients exist as well."""
+        (slope,) = above
+        x, weight = ctx.saved_tensors
+        wants_x, wants_weight, wants_bias = ctx.needs_input_grad
+        rows = slope.reshape(-1, slope.shape[-1])
+        return (
+            product(slope, weight.t()) if wants_x else None,
+            # of one speed in both libraries
+            rows.t() @ x.reshape(-1, x.shape[-1]) if wants_weight else None,
+            rows.sum(0) if wants_bias else None,
+        )
