@@ -36,9 +36,7 @@ class Joined:
         self._x: Tensor | None = None
         self._parts: tuple[Tensor, ...] = ()
 
-    def part(
-        self, x: Float[Tensor, "*axes from_width"], number: int, own: Weighted
-    ) -> Float[Tensor, "*axes to_width"]:
+    def part(self, x: Float[Tensor, "*axes from_width"], number: int, own: Weighted) -> Float[Tensor, "*axes to_width"]:
         """What projection `number` makes of a single vector. Axes: `from_width`, `to_width` are local."""
         if x is not self._x:
             self._origin.check()

@@ -57,9 +57,7 @@ class Together:
         """A copy of the model has parameters of its own, which lie elsewhere: they multiply by themselves."""
         return self
 
-    def part(
-        self, x: Float[Tensor, "*axes from_width"], number: int, own: Weighted
-    ) -> Float[Tensor, "*axes to_width"]:
+    def part(self, x: Float[Tensor, "*axes from_width"], number: int, own: Weighted) -> Float[Tensor, "*axes to_width"]:
         """What projection `number`, whose parameters `own` has, makes of a single vector."""
         weight, bias = own.weight, own.bias
         if _places(weight, bias) != self._places[number]:
