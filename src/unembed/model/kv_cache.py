@@ -103,7 +103,7 @@ class LayerCache:
         self, k: Float[Tensor, "batch kv_head pos d_head"], v: Float[Tensor, "batch kv_head pos d_head"]
     ) -> tuple[Float[Tensor, "batch kv_head key_pos d_head"], Float[Tensor, "batch kv_head key_pos d_head"]]:
         """Writes new keys and values after those that are there, and gives all of them, old and new."""
-        end = self._length + k.shape[2]
-        self._keys[:, :, self._length : end] = k.detach()
-        self._values[:, :, self._length : end] = v.detach()
-        return self._keys[:, :, :end], self._values[:, :, :end]
+        n_new = k.shape[2]
+        self._keys.narrow(2, self._length, n_new).copy_(k.detach())
+        self._values.narrow(2, self._length, n_new).copy_(v.detach())
+        return self._keys.narrow(2, 0, self._length + n_new), self._values.narrow(2, 0, self._length + n_new)

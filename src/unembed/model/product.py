@@ -21,6 +21,8 @@ from torch import Tensor
 LEAST_WORK, LEAST_WORK_ONE_ROW = 1 << 21, 1 << 18
 # A step of autograd in Python costs 80 microseconds more than torch's own.
 LEAST_WORK_LEARNING = 1 << 26
+# No subclass (a shard, a fake tensor): those know only torch's own operators.
+_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def product(
@@ -44,9 +46,10 @@ def suits(x: Tensor, weight: Tensor, *, learns: bool) -> bool:
     return (
         work >= least
         and x.dtype == weight.dtype == torch.float32
-        and x.device.type == weight.device.type == "cpu"
-        and _is_plain(x)
-        and _is_plain(weight)
+        and x.is_cpu
+        and weight.is_cpu
+        and type(x) in _PLAIN
+        and type(weight) in _PLAIN
         and (weight.is_contiguous() or weight.t().is_contiguous())  # of part of a matrix oneDNN goes number by number
         and _is_quicker_here()
         and bool(torch.backends.mkldnn.enabled)
@@ -61,11 +64,6 @@ def _is_quicker_here() -> bool:
         and torch.backends.cpu.get_cpu_capability() == "AVX512"
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     )
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    """No subclass (a shard, a fake tensor), which knows only torch's own operators."""
-    return type(tensor) in (Tensor, torch.nn.Parameter)
 
 
 def _is_watched() -> bool:

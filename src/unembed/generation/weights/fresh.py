@@ -34,7 +34,7 @@ class Origin:
         """Raises: UsageError where one was written since, moved, or exchanged for another."""
         for module, key, then, version, place in self._seen:
             now = module._parameters.get(key)
-            if now is not then or (now is not None and (_version(now), now.data_ptr()) != (version, place)):
+            if now is not then or (now is not None and (now.data_ptr() != place or _version(now) != version)):
                 raise UsageError(
                     f"weights: {self._name} changed since its packed copy was made, so a prompt and the tokens after it "
                     "would come of two different models. Call with_weights again, on the model as it is now"

@@ -37,7 +37,8 @@ class Together:
     """Projections that read the same vector, moved into one matrix: one product, and each takes its part of it.
 
     The product is kept until its last part is taken, and taken only for the very tensor that it was made of. A projection
-    whose matrix has been moved away since (another one in its place, another device) multiplies by itself.
+    whose matrix has been moved away since (another one in its place, another device) multiplies by itself, and so does each
+    where gradients are wanted.
     """
 
     def __init__(self, owns: Sequence[Projection]) -> None:
@@ -60,7 +61,7 @@ class Together:
     def part(self, x: Float[Tensor, "*axes from_width"], number: int, own: Weighted) -> Float[Tensor, "*axes to_width"]:
         """What projection `number`, whose parameters `own` has, makes of a single vector."""
         weight, bias = own.weight, own.bias
-        if _places(weight, bias) != self._places[number]:
+        if _places(weight, bias) != self._places[number] or (torch.is_grad_enabled() and weight.requires_grad):
             return product(x, weight, bias)
         if x is not self._x:
             self._x, self._parts = x, product(x, self._weight, self._bias).split_with_sizes(self._widths, dim=-1)
