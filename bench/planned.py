@@ -1,7 +1,9 @@
 """Is what `unembed plan --device cpu` says true here? Three shapes, one process and two, memory and seconds of a step.
 
 Each case is planned, then trained for some steps in fresh processes (peers/some_steps.py), then planned again: the machine is
-shared, and two plans that differ say how far the number can be trusted. The claims: memory within 15 %, seconds within 25 %.
+shared, and two plans that differ say how far the number can be trusted. Seconds are those of processes that keep freed memory,
+as a run does where there is room; memory is that of processes that give it back, which is what a run needs. The claims: memory
+within 15 %, seconds within 25 %.
 
     python bench/planned.py --json bench/results/planned.json
 """
@@ -43,8 +45,15 @@ KINDS: tuple[Literal["none", "ddp", "fsdp"], ...] = ("none", "ddp", "fsdp")
 
 
 def trained(name: str, batch_size: int, context_length: int, kind: str, threads: int, steps: int) -> dict[str, float]:
-    """What a few steps took."""
-    words = [str(CHILD), name, *map(str, (batch_size, context_length, kind, threads, steps))]
+    """What a few steps took, in seconds and in bytes."""
+    case = (name, batch_size, context_length, kind, threads)
+    return {"seconds": _ran(*case, steps, "kept")["seconds"], "bytes": _ran(*case, 3, "given-back")["bytes"]}
+
+
+def _ran(
+    name: str, batch_size: int, context_length: int, kind: str, threads: int, steps: int, freed: str
+) -> dict[str, float]:
+    words = [str(CHILD), name, *map(str, (batch_size, context_length, kind, threads, steps)), freed]
     start = [] if kind == "none" else ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     out = subprocess.run([sys.executable, *start, *words], capture_output=True, text=True, env=environment, check=False)

@@ -1,9 +1,11 @@
 """One process, or one of several under torchrun, that trains a few steps and says what they took in time and memory.
 
-    python bench/peers/some_steps.py NAME BATCH CONTEXT PARALLEL THREADS STEPS
+    python bench/peers/some_steps.py NAME BATCH CONTEXT PARALLEL THREADS STEPS kept|given-back
 
 The first process prints the middle seconds of a step after the second one, and by how much the peak resident size of the
-largest process rose over what it was before the model was built. plan.py, beside this folder, starts it.
+largest process rose over what it was before the model was built. The last word says what becomes of freed memory: a run
+keeps it where there is room, and the plan's memory is that of a process that gives it back. planned.py, beside this folder,
+starts it.
 """
 
 import importlib
@@ -21,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from planned import SHAPES
 from tying import config_of, random_split
-from unembed.runtime import give_memory_back
+from unembed.runtime import give_memory_back, keep_freed_memory
 from unembed.training.config import Kind
 from unembed.training.loop import Trainer
 from unembed.training.parallel import Parallel
@@ -34,7 +36,7 @@ def resident_bytes(field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
-def main(name: str, batch_size: int, context_length: int, parallel: Kind, threads: int, steps: int) -> None:
+def main(name: str, batch_size: int, context_length: int, parallel: Kind, threads: int, steps: int, freed: str) -> None:
     """Builds, trains, prints. `batch_size` is that of one process."""
     torch.set_num_threads(threads)
     spec = SHAPES[name](context_length)
@@ -43,7 +45,10 @@ def main(name: str, batch_size: int, context_length: int, parallel: Kind, thread
         if parallel != "none":  # what the libraries take is no part of the model's memory
             importlib.import_module("torch.distributed.fsdp")
             importlib.import_module("torch.distributed.tensor")
-        give_memory_back()  # as `unembed train` does for a run of this size
+        if freed == "kept":
+            keep_freed_memory()
+        else:
+            give_memory_back()
         before = resident_bytes("VmRSS")
         laid = Parallel(parallel, processes)
         trainer = Trainer(laid.build(spec, config.init, seed=1), config, split, split, parallel=laid)
@@ -60,4 +65,4 @@ def main(name: str, batch_size: int, context_length: int, parallel: Kind, thread
 
 if __name__ == "__main__":
     kind: Kind = msgspec.convert(sys.argv[4], Kind)
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), kind, int(sys.argv[5]), int(sys.argv[6]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), kind, int(sys.argv[5]), int(sys.argv[6]), sys.argv[7])
