@@ -7,7 +7,6 @@ file to read is results.py.
 import ctypes
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Literal
 
@@ -129,32 +128,3 @@ def _mallopt(settings: dict[int, int]) -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     answers = [] if mallopt is None else [mallopt(key, value) for key, value in settings.items()]  # each of them is set
     return mallopt is not None and all(answer == 1 for answer in answers)
-
-
-def measure_flops(device: str = "cpu", *, seconds: float = 0.15) -> float:
-    """The peak of this machine, measured: operations per second of one large float32 product, the best of several.
-
-    By the library that a model's products take (model/product.py).
-
-    [n, n] times [n, n] is 2 n^3 operations; n is 1,024 on a CPU and 4,096 on an accelerator, whose smaller products are
-    over before they are begun. It takes about `seconds`, uses the threads that are set, and draws no random number.
-    """
-    import torch
-
-    from unembed.model.product import product
-
-    n = 1024 if device == "cpu" else 4096
-    matrix = torch.full((n, n), 1 / n, device=device)
-
-    def once() -> float:
-        began = time.perf_counter()
-        product(matrix, matrix)
-        if device != "cpu":
-            torch.accelerator.synchronize()
-        return time.perf_counter() - began
-
-    once()  # the first product also wakes threads and picks a kernel
-    best, until = once(), time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        best = min(best, once())
-    return 2 * n**3 / best

@@ -14,9 +14,9 @@ from commands import command, environment, run, screens, spawn
 from small import run_config, tokens, trainer_of
 from unembed.cli import progress
 from unembed.cli.progress import FEWER_THREADS, PEAK_EXPLAINED, STOPPING, Progress, _duration
+from unembed.model.product import measure_flops
 from unembed.planning.flops import flops
 from unembed.recipes.outcome import outcome
-from unembed.runtime import measure_flops
 from unembed.training.config import with_settings
 
 SMALL = ("--recipe", "nanogpt-cpu", "--set", "context_length=8", "--set", "batch_size=2", "--set", "eval_every=2")

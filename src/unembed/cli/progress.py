@@ -14,8 +14,9 @@ from typing import Any
 import click
 
 from unembed.cli.render import CLEAR_LINE, say
+from unembed.model.product import measure_flops
 from unembed.planning.flops import flops
-from unembed.runtime import measure_flops, set_threads
+from unembed.runtime import set_threads
 from unembed.training.loop import Trainer
 from unembed.visible import visible
 

@@ -187,8 +187,9 @@ def _rates(
         raise UsageError(
             f"plan: dtype is {setup.dtype}; cores are planned in float32, the type that training uses there"
         )
+    from unembed.model.product import measure_flops
     from unembed.planning.measured import measure
-    from unembed.runtime import measure_flops, set_threads
+    from unembed.runtime import set_threads
 
     each = threads or max(1, (os.cpu_count() or 1) // setup.devices)
     wanted = pieces(spec, setup.batch_size, setup.context_length)

@@ -6,9 +6,9 @@ measured in this very run. The next file to read is ../training/profile.py, whic
 
 from collections.abc import Callable, Iterator, Sequence
 
+from unembed.model.product import measure_flops
 from unembed.planning.flops import flops
 from unembed.results import Table
-from unembed.runtime import measure_flops
 from unembed.training.loop import Trainer
 from unembed.training.profile import OF_STEPS, Profile
 from unembed.visible import counted
