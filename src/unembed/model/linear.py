@@ -1,4 +1,4 @@
-"""A matrix and perhaps a bias. The next file to read is attention.py.
+"""A matrix and perhaps a bias; product.py says which library multiplies them. The next file to read is attention.py.
 
 torch's own Linear draws random numbers from the global generator when it is made; building a model must neither spend
 that time nor disturb the caller's randomness, so parameters are allocated here and given values by init.py or a file.
