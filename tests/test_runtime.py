@@ -43,6 +43,28 @@ def test_freed_memory_is_used_again_without_page_faults():
     assert faults["kept"] * 4 < faults["given back"], faults
 
 
+GIVEN = """
+import ctypes, torch
+from unembed.runtime import give_memory_back, keep_freed_memory
+def resident():
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
+assert keep_freed_memory() and give_memory_back()
+before = resident()
+large = [torch.ones(1 << 22) for _ in range(20)]
+above = torch.ones(1000)
+del large
+print(resident() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+def test_a_process_that_kept_memory_can_give_it_back_later():
+    done = subprocess.run([sys.executable, "-c", GIVEN], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 60  # MB, of 320
+
+
 def test_another_system_is_left_alone(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert runtime.keep_freed_memory() is False

@@ -18,6 +18,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 GIVEN_BACK_BYTES, _KEPT_AT_THE_END = 1 << 20, 1 << 26
 # So much may lie freed at the end of the heap: the most that mallopt's int can say.
 KEPT_BYTES = (1 << 31) - 1
+# How many pieces may each have pages of their own: glibc's default.
+_MANY_PIECES = 65_536
 
 DEVICES = ("cpu", "cuda", "mps")
 
@@ -90,7 +92,8 @@ def give_memory_back() -> bool:
     that is up to half as large again as what is in use. It holds for the whole process.
     """
     # the second also keeps what is freed at the heap's end, so that small pieces stay cheap
-    return _mallopt({_M_MMAP_THRESHOLD: GIVEN_BACK_BYTES, _M_TRIM_THRESHOLD: _KEPT_AT_THE_END})
+    settings = {_M_MMAP_THRESHOLD: GIVEN_BACK_BYTES, _M_TRIM_THRESHOLD: _KEPT_AT_THE_END}
+    return _mallopt({_M_MMAP_MAX: _MANY_PIECES, **settings})  # the first undoes what keep_freed_memory set
 
 
 def keep_freed_memory() -> bool:

@@ -1,6 +1,9 @@
 """Models with other weights: the same ids and scores for float32, bounded errors for the others, and the tie kept."""
 
 import copy
+import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -188,6 +191,68 @@ def test_a_laid_out_model_follows_its_parameters():
     fourth = agree(made)
     made.blocks[1].mlp.up.weight.data = made.blocks[1].mlp.up.weight.data * 2  # moved elsewhere
     assert not torch.equal(agree(made), fourth)
+
+
+def test_no_part_is_taken_of_what_is_old(monkeypatch):
+    """The parts of one product are kept between the calls for q, k and v; each thing that changes it throws them away."""
+    model = float32(SPECS["learned"])
+    attn, x = lay_out(model).blocks[0].attn, torch.randn(1, 1, model.spec.embedding.d_model)
+
+    def right(one):
+        return torch.nn.functional.linear(x, one.weight, one.bias)
+
+    with torch.no_grad():
+        attn.q_proj(x)
+        attn.k_proj.weight.mul_(2)
+        assert torch.allclose(attn.k_proj(x), right(attn.k_proj), atol=1e-5)
+        attn.q_proj(x)
+        x.mul_(3)
+        assert torch.allclose(attn.v_proj(x), right(attn.v_proj), atol=1e-4)
+        attn.q_proj(x)
+    assert attn.q_proj(x).requires_grad
+    attn.q_proj(x).sum().backward()
+    attn.k_proj(x).sum().backward()
+    assert attn.k_proj.weight.grad is not None
+    for one in model.parameters():
+        one.requires_grad_(one.ndim == 1)
+    with torch.inference_mode():
+        attn.q_proj(x)
+    if attn.k_proj.bias is not None:
+        grad = torch.autograd.grad(attn.k_proj(x).sum(), attn.k_proj.bias)[0]
+        assert torch.equal(grad, torch.ones_like(grad))
+
+
+def test_threads_may_ask_one_laid_out_model_at_once():
+    made = lay_out(float32(SPECS["learned"]))
+    texts = [torch.tensor([[token]]) for token in range(8)]
+    with torch.no_grad():
+        right = [made(ids) for ids in texts]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def ask(number):
+        with torch.no_grad():
+            return torch.equal(made(texts[number % 8]), right[number % 8])
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(ask, range(400)))
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_a_laid_out_model_can_be_pickled_differentiated_and_given_nothing():
+    made = lay_out(float32(SPECS["learned"]))
+    ids = torch.tensor([[3]])
+    read = pickle.loads(pickle.dumps(made))
+    with torch.no_grad():
+        assert (read(ids) - made(ids)).abs().max() <= 1e-5 * made(ids).abs().max()
+    parameters = dict(made.named_parameters())
+    grads = torch.func.grad(lambda given: torch.func.functional_call(made, given, (ids,)).sum())(parameters)
+    made(ids).sum().backward()
+    for name, one in parameters.items():
+        assert torch.allclose(grads[name], one.grad, atol=1e-4 * float(one.grad.abs().max() + 1)), name
+    assert made(torch.zeros((0, 5), dtype=torch.long)).shape == (0, 5, made.spec.embedding.vocab_size)
 
 
 def test_seeded_a_scale_that_is_off_shows_in_the_error(monkeypatch):

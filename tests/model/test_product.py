@@ -1,8 +1,12 @@
 """The product by oneDNN: the same as `F.linear` in values and gradients, and left to it wherever torch is looked at."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -130,6 +134,63 @@ def test_the_switch_of_torch_turns_it_off(called):
     assert not called
     product(x, weight)
     assert called
+
+
+def test_a_bias_that_is_no_dense_row_is_left_to_linear(called):
+    """oneDNN reads such a one beyond its end."""
+    x, weight = tensors((5, 96), (33, 96))
+    for bias in (
+        torch.randn(66)[::2],
+        torch.randn(1).expand(33),
+        torch.tensor(3.0),
+        torch.randn(1),
+        torch.randn(5, 33),
+    ):
+        assert torch.equal(product(x, weight, bias), F.linear(x, weight, bias))
+    assert not called
+
+
+def test_forward_mode_derivatives_are_kept(called):
+    x, tangent, weight = tensors((5, 96), (5, 96), (33, 96))
+    with forward_ad.dual_level():
+        made = forward_ad.unpack_dual(product(forward_ad.make_dual(x, tangent), weight)).tangent
+    assert torch.allclose(made, F.linear(tangent, weight), atol=TOLERANCE, rtol=0)
+    assert not called
+
+
+SHAPES = """
+import torch
+from unembed.model.product import product
+def resident():
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+weight, rows = torch.randn(768, 768), torch.randn(1000, 768)
+product(rows, weight)
+before = resident()
+for n in range(64, 464):
+    product(rows[:n], weight)
+print(resident() - before)
+"""
+
+
+@pytest.mark.slow  # a process of its own, in which oneDNN has not run before
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_products_of_many_shapes_leave_memory_bounded():
+    """oneDNN keeps code for each shape: by itself 0.5 GB for these."""
+    done = subprocess.run([sys.executable, "-c", SHAPES], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 250_000_000
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_shapes_that_do_not_fit_are_refused_as_linear_does(called):
+    for shapes in (((5, 95), (33, 96)), ((), (33, 96))):
+        messages = []
+        for function in (product, F.linear):
+            with pytest.raises((RuntimeError, IndexError)) as caught:
+                function(*tensors(*shapes))
+            messages.append(str(caught.value))
+        assert messages[0] == messages[1]
+    assert not called
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -75,8 +75,10 @@ class AttentionModule(nn.Module):
     ]:
         """Projects, splits into heads, normalises q and k if the spec says so, and turns them by their positions."""
         d_head = self.spec.d_head
-        apart = (*attn_in.shape[:-1], -1, d_head)
-        q, k, v = self.q_proj(attn_in).view(apart), self.k_proj(attn_in).view(apart), self.v_proj(attn_in).view(apart)
+        batch_and_pos, n_kv = attn_in.shape[:-1], self.spec.n_kv_heads
+        q = self.q_proj(attn_in).view(*batch_and_pos, self.spec.n_heads, d_head)
+        k = self.k_proj(attn_in).view(*batch_and_pos, n_kv, d_head)
+        v = self.v_proj(attn_in).view(*batch_and_pos, n_kv, d_head)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k, v = tap("q", q), tap("k", k), tap("v", v)

@@ -8,6 +8,7 @@ digits. Everything else (accelerators, other types, compiled code, anything that
 read is linear.py.
 """
 
+import os
 import time
 from functools import cache
 from typing import Any, cast
@@ -16,12 +17,17 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd import forward_ad
 
 # oneDNN's call costs some 10 microseconds more than MKL's: below so many multiplications that is not won back. One row is
 # bound by reading the matrix, in which oneDNN is twice as quick, so there it is won back sooner.
 LEAST_WORK, LEAST_WORK_ONE_ROW = 1 << 21, 1 << 18
 # A step of autograd in Python costs 80 microseconds more than torch's own.
 LEAST_WORK_LEARNING = 1 << 26
+# oneDNN makes code for each shape, a megabyte or two, and keeps it twice; by itself for 1,024 shapes, which prompts of many
+# lengths reach. What is asked for again after that is made again, in half a millisecond. Read when oneDNN is first used.
+for _cache in ("DNNL_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    os.environ.setdefault(_cache, "64")
 # No subclass (a shard, a fake tensor): those know only torch's own operators.
 _PLAIN = (Tensor, torch.nn.Parameter)
 
@@ -31,7 +37,7 @@ def product(
 ) -> Float[Tensor, "*axes to_width"]:
     """`torch.nn.functional.linear(x, weight, bias)`, equal up to rounding. Axes: `from_width`, `to_width` are local."""
     learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-    if not suits(x, weight, learns=learns) or (bias is not None and bias.dtype != x.dtype):
+    if not suits(x, weight, learns=learns) or (bias is not None and not _is_row(bias, weight)):
         return F.linear(x, weight, bias)
     if not learns and not (torch.is_grad_enabled() and bias is not None and bias.requires_grad):
         return _onednn(x, weight, bias)
@@ -41,6 +47,8 @@ def product(
 def suits(x: Tensor, weight: Tensor, *, learns: bool) -> bool:
     """Whether oneDNN takes this product, and sooner than MKL. Asked before each one, so in the order of what is cheap."""
     if torch.compiler.is_compiling():  # a compiler chooses for itself, and cannot trace what follows
+        return False
+    if x.ndim == 0 or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
         return False
     work = x.numel() * weight.shape[0]
     least = LEAST_WORK_LEARNING if learns else LEAST_WORK_ONE_ROW if x.numel() == x.shape[-1] else LEAST_WORK
@@ -54,7 +62,7 @@ def suits(x: Tensor, weight: Tensor, *, learns: bool) -> bool:
         and (weight.is_contiguous() or weight.t().is_contiguous())  # of part of a matrix oneDNN goes number by number
         and _is_quicker_here()
         and bool(torch.backends.mkldnn.enabled)
-        and not _is_watched()
+        and not is_watched()
     )
 
 
@@ -67,13 +75,20 @@ def _is_quicker_here() -> bool:
     )
 
 
-def _is_watched() -> bool:
-    """Whether something replaces or counts torch's operators by their names; it would not know this one."""
+def _is_row(bias: Tensor, weight: Tensor) -> bool:
+    """One number for each row of the matrix, side by side: oneDNN reads others wrongly and says nothing."""
+    return bias.shape == weight.shape[:1] and bias.is_contiguous() and bias.dtype == weight.dtype and bias.is_cpu
+
+
+def is_watched() -> bool:
+    """Whether something replaces or counts torch's operators by their names, or differentiates forwards; it would not know."""
     return (
         torch.is_autocast_enabled("cpu")
         or torch._C._len_torch_function_stack() > 0
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._get_tracing_state() is not None
+        or forward_ad._current_level >= 0
     )
 
 

@@ -3,7 +3,7 @@
 A prompt goes through the parameters themselves and a new token through the copies. If the parameters are trained or loaded
 anew in between, both give numbers, of two different models, and nothing would show it. torch counts the writes to a tensor
 (`_version`), so that is asked before each product; a write through `.data` is not counted. The next file to read is
-modules.py.
+parts.py.
 """
 
 import copy
@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from unembed.errors import UsageError
+from unembed.generation.weights.parts import version
 
 # The module that has a parameter, its name there, the parameter, and how often it was written and where it lay.
 Seen = tuple[nn.Module, str, Tensor | None, int, int]
@@ -32,9 +33,9 @@ class Origin:
 
     def check(self) -> None:
         """Raises: UsageError where one was written since, moved, or exchanged for another."""
-        for module, key, then, version, place in self._seen:
+        for module, key, then, written, place in self._seen:
             now = module._parameters.get(key)
-            if now is not then or (now is not None and (now.data_ptr() != place or _version(now) != version)):
+            if now is not then or (now is not None and (now.data_ptr() != place or version(now) != written)):
                 raise UsageError(
                     f"weights: {self._name} changed since its packed copy was made, so a prompt and the tokens after it "
                     "would come of two different models. Call with_weights again, on the model as it is now"
@@ -48,9 +49,4 @@ def places_of(root: nn.Module, parameter: Tensor) -> list[tuple[nn.Module, str]]
 
 def _seen(module: nn.Module, key: str) -> Seen:
     own = module._parameters.get(key)
-    return (module, key, own, 0, 0) if own is None else (module, key, own, _version(own), own.data_ptr())
-
-
-def _version(parameter: Tensor) -> int:
-    # tensors made under torch.inference_mode count nothing; they cannot be trained either
-    return 0 if parameter.is_inference() else parameter._version
+    return (module, key, own, 0, 0) if own is None else (module, key, own, version(own), own.data_ptr())

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from unembed.generation.weights.fresh import Origin
 from unembed.generation.weights.packing import WeightKind, pack
-from unembed.generation.weights.together import Together, Weighted
+from unembed.generation.weights.parts import Parts
+from unembed.generation.weights.together import Apart, Together, Weighted
 from unembed.model.head import Head
 from unembed.model.linear import Projection
 from unembed.model.product import product
@@ -29,29 +30,25 @@ class Joined:
 
     def __init__(self, owns: Sequence[Projection], kind: WeightKind, name: str) -> None:
         self._origin = Origin([(own, key) for own in owns for key in ("weight", "bias")], name)
-        self._widths = [own.weight.shape[0] for own in owns]
+        self._parts = Parts([own.weight.shape[0] for own in owns])
         biases = [own.weight.new_zeros(own.weight.shape[0]) if own.bias is None else own.bias for own in owns]
         bias = torch.cat(biases).detach() if any(own.bias is not None for own in owns) else None
         self.packed = pack(kind, torch.cat([own.weight for own in owns]).detach(), bias, name)
-        self._x: Tensor | None = None
-        self._parts: tuple[Tensor, ...] = ()
 
     def part(self, x: Float[Tensor, "*axes from_width"], number: int, own: Weighted) -> Float[Tensor, "*axes to_width"]:
         """What projection `number` makes of a single vector. Axes: `from_width`, `to_width` are local."""
-        if x is not self._x:
+
+        def make() -> Tensor:
             self._origin.check()
-            made = self.packed.product(x.view(1, -1)).view(*x.shape[:-1], -1)
-            self._x, self._parts = x, made.split_with_sizes(self._widths, dim=-1)
-        part = self._parts[number]
-        if number == len(self._widths) - 1:
-            self._x, self._parts = None, ()
-        return part
+            return self.packed.product(x.view(1, -1)).view(*x.shape[:-1], -1)
+
+        return self._parts.take(x, number, (), make)
 
 
 class PackedProjection(nn.Module):
     """As `Projection`, with its part of a joined product for a single row. Axes: `from_width`, `to_width` are local."""
 
-    def __init__(self, own: Projection, derived: Joined | Together, number: int) -> None:
+    def __init__(self, own: Projection, derived: Joined | Together | Apart, number: int) -> None:
         super().__init__()
         self.weight, self.bias = own.weight, own.bias
         self.derived, self._number = derived, number

@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unembed.generation.weights.parts import Parts, version
 from unembed.model.linear import Projection
-from unembed.model.product import product, suits
+from unembed.model.product import is_watched, product, suits
 
 
 def laid_out(weight: Float[Tensor, "to_width from_width"]) -> Float[Tensor, "to_width from_width"]:
@@ -36,43 +37,55 @@ class Weighted(Protocol):
 class Together:
     """Projections that read the same vector, moved into one matrix: one product, and each takes its part of it.
 
-    The product is kept until its last part is taken, and taken only for the very tensor that it was made of. A projection
-    whose matrix has been moved away since (another one in its place, another device) multiplies by itself, and so does each
-    where gradients are wanted.
+    Each multiplies by itself where its matrix has been moved away since (another one in its place, another device), where
+    gradients are wanted, and where something watches torch's operators.
     """
 
     def __init__(self, owns: Sequence[Projection]) -> None:
         biases = [torch.zeros_like(own.weight[:, 0]) if own.bias is None else own.bias for own in owns]
         self._weight = laid_out(torch.cat([own.weight for own in owns]).detach())
         self._bias = torch.cat(biases).detach() if any(own.bias is not None for own in owns) else None
-        self._widths = [own.weight.shape[0] for own in owns]
-        self._x: Tensor | None = None
-        self._parts: tuple[Tensor, ...] = ()
-        for own, weight, bias in zip(owns, self._split(self._weight), self._split(self._bias), strict=True):
+        widths = [own.weight.shape[0] for own in owns]
+        self._owns, self._parts = list(owns), Parts(widths)
+        nothing = [None] * len(owns)
+        weights = self._weight.split_with_sizes(widths)
+        for own, weight, bias in zip(
+            owns, weights, nothing if self._bias is None else self._bias.split_with_sizes(widths), strict=True
+        ):
             own.weight.data = weight
-            if own.bias is not None:
+            if own.bias is not None and bias is not None:
                 own.bias.data = bias
-        self._places = [_places(own.weight, own.bias) for own in owns]
+        self._places = [_places(own) for own in owns]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Together":
         """A copy of the model has parameters of its own, which lie elsewhere: they multiply by themselves."""
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So does one that is read from a file: where its parameters lie then is nobody's choice."""
+        return Apart, ()
+
     def part(self, x: Float[Tensor, "*axes from_width"], number: int, own: Weighted) -> Float[Tensor, "*axes to_width"]:
         """What projection `number`, whose parameters `own` has, makes of a single vector."""
-        weight, bias = own.weight, own.bias
-        if _places(weight, bias) != self._places[number] or (torch.is_grad_enabled() and weight.requires_grad):
-            return product(x, weight, bias)
-        if x is not self._x:
-            self._x, self._parts = x, product(x, self._weight, self._bias).split_with_sizes(self._widths, dim=-1)
-        part = self._parts[number]
-        if number == len(self._widths) - 1:
-            self._x, self._parts = None, ()
-        return part
-
-    def _split(self, whole: Tensor | None) -> Sequence[Any]:
-        return [None] * len(self._widths) if whole is None else whole.split_with_sizes(self._widths)
+        if torch.compiler.is_compiling() or is_watched() or _learns(x, own) or _places(own) != self._places[number]:
+            return product(x, own.weight, own.bias)
+        written = tuple(version(one) for other in self._owns for one in (other.weight, other.bias) if one is not None)
+        return self._parts.take(x, number, written, lambda: product(x, self._weight, self._bias))
 
 
-def _places(weight: Tensor, bias: Tensor | None) -> tuple[int, int]:
-    return weight.data_ptr(), 0 if bias is None else bias.data_ptr()
+class Apart:
+    """What stands for a Together in a file: each projection multiplies by itself."""
+
+    def part(self, x: Float[Tensor, "*axes from_width"], number: int, own: Weighted) -> Float[Tensor, "*axes to_width"]:
+        """What the projection makes of a single vector."""
+        return product(x, own.weight, own.bias)
+
+
+def _learns(x: Tensor, own: Weighted) -> bool:
+    return torch.is_grad_enabled() and (
+        x.requires_grad or own.weight.requires_grad or (own.bias is not None and own.bias.requires_grad)
+    )
+
+
+def _places(own: Weighted) -> tuple[int, int]:
+    return own.weight.data_ptr(), 0 if own.bias is None else own.bias.data_ptr()

@@ -76,7 +76,7 @@ def rotate(
     turned = x if n == x.shape[-1] else x[..., :n]
     is_half = spec.pairing == "half"
     other = turned.roll(n // 2, -1) if is_half else turned.reshape(*turned.shape[:-1], -1, 2).flip(-1).flatten(-2)
-    out = torch.addcmul(turned * cos, other, sin)
+    out = turned * cos + other * sin
     return out if n == x.shape[-1] else torch.cat((out, x[..., n:]), dim=-1)
 
 
