@@ -13,6 +13,8 @@ import unembed
 from oracles import nudge
 from oracles.specs import base, changed
 from small import small_model
+from unembed.model.presets.gpt import gpt_spec
+from unembed.model.transformer import Transformer
 
 TIED = "Tied: one parameter, embed.table, embeds and scores"
 TWO = "Not tied: embed.table and head.table are two matrices"
@@ -92,4 +94,11 @@ def test_the_export_is_told_by_name():
     assert (told["status"], told["detail"].split(";")[0]) == (
         "unknown",
         "no family of transformers describes this model",
+    )
+    bare = Transformer(gpt_spec(vocab_size=16, context_length=8, d_model=8, n_layers=1, n_heads=2, has_bias=False))
+    (told,) = [one for one in unembed.tying.examine(bare).values["checks"] if one["name"] == "export"]
+    assert (told["status"], told["detail"]) == (  # as `convert` writes it
+        "ok",
+        "a file for transformers (gpt2) would hold transformer.wte.weight; "
+        "biases of zero were added, because gpt2 files cannot say that there are none",
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from unembed.checkpoints.foreign.export import family_for
+from unembed.checkpoints.foreign.export import exportable
 from unembed.errors import SpecError
 from unembed.model.transformer import Transformer
 from unembed.tying.evidence import Check, Meaning, count_of, is_sharded, joined, local, unwrapped
@@ -169,15 +169,15 @@ def export(pair: Pair, relation: Relation | None, meaning: Meaning) -> list[Chec
 
 def _own_export(model: Transformer) -> Check:
     try:
-        family = family_for(model.spec)
+        made, family, why = exportable(model)
     except SpecError:
         tables = "one table" if model.spec.ties_embeddings else "two tables"
         return Check(
             "export", "unknown", f"no family of transformers describes this model; our own file holds {tables}"
         )
-    names = [rule.theirs for rule in family.rules(model.spec) if rule.theirs in (family.embed, family.head)]
+    names = [rule.theirs for rule in family.rules(made.spec) if rule.theirs in (family.embed, family.head)]
     is_right = len(names) == (1 if model.spec.ties_embeddings else 2)
-    told = f"a file for transformers ({family.name}) would hold {joined(names)}"
+    told = f"a file for transformers ({family.name}) would hold {joined(names)}" + (f"; {why}" if why else "")
     return Check("export", "ok" if is_right else "broken", told)
 
 
