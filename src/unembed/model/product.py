@@ -36,12 +36,16 @@ def product(
     x: Float[Tensor, "*axes from_width"], weight: Float[Tensor, "to_width from_width"], bias: Tensor | None = None
 ) -> Float[Tensor, "*axes to_width"]:
     """`torch.nn.functional.linear(x, weight, bias)`, equal up to rounding. Axes: `from_width`, `to_width` are local."""
-    learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-    if not suits(x, weight, learns=learns) or (bias is not None and not _is_row(bias, weight)):
+    if not suits(x, weight, learns=wants_gradient(x, weight)) or (bias is not None and not _is_row(bias, weight)):
         return F.linear(x, weight, bias)
-    if not learns and not (torch.is_grad_enabled() and bias is not None and bias.requires_grad):
+    if not wants_gradient(x, weight, bias):
         return _onednn(x, weight, bias)
     return cast(Tensor, _Product.apply(x, weight, bias))  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+
+def wants_gradient(*tensors: Tensor | None) -> bool:
+    """Whether autograd would lead from what is made of these back to one of them."""
+    return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors)
 
 
 def suits(x: Tensor, weight: Tensor, *, learns: bool) -> bool:

@@ -60,10 +60,8 @@ def lay_out(model: Transformer) -> Transformer:
     """
     _check_float32(check_model(model))
     exchanged = _exchanged(model, lambda owns, _: Together(owns) if len(owns) > 1 else None)
-    tables = [model.unembed_table()]
-    for weight in [
-        one.weight for one in model.modules() if isinstance(one, Projection) and one not in exchanged
-    ] + tables:
+    alone = [one.weight for one in model.modules() if isinstance(one, Projection) and one not in exchanged]
+    for weight in (*alone, model.unembed_table()):
         weight.data = laid_out(weight.data)
     return _rebuilt(model, exchanged.get)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from unembed.generation.weights.parts import Parts, version
 from unembed.model.linear import Projection
-from unembed.model.product import is_watched, product, suits
+from unembed.model.product import is_watched, product, suits, wants_gradient
 
 
 def laid_out(weight: Float[Tensor, "to_width from_width"]) -> Float[Tensor, "to_width from_width"]:
@@ -42,19 +42,18 @@ class Together:
     """
 
     def __init__(self, owns: Sequence[Projection]) -> None:
-        biases = [torch.zeros_like(own.weight[:, 0]) if own.bias is None else own.bias for own in owns]
-        self._weight = laid_out(torch.cat([own.weight for own in owns]).detach())
-        self._bias = torch.cat(biases).detach() if any(own.bias is not None for own in owns) else None
         widths = [own.weight.shape[0] for own in owns]
         self._owns, self._parts = list(owns), Parts(widths)
-        nothing = [None] * len(owns)
-        weights = self._weight.split_with_sizes(widths)
-        for own, weight, bias in zip(
-            owns, weights, nothing if self._bias is None else self._bias.split_with_sizes(widths), strict=True
-        ):
+        self._weight = laid_out(torch.cat([own.weight for own in owns]).detach())
+        self._bias: Tensor | None = None
+        for own, weight in zip(owns, self._weight.split_with_sizes(widths), strict=True):
             own.weight.data = weight
-            if own.bias is not None and bias is not None:
-                own.bias.data = bias
+        if any(own.bias is not None for own in owns):
+            biases = [torch.zeros_like(own.weight[:, 0]) if own.bias is None else own.bias for own in owns]
+            self._bias = torch.cat(biases).detach()
+            for own, bias in zip(owns, self._bias.split_with_sizes(widths), strict=True):
+                if own.bias is not None:
+                    own.bias.data = bias
         self._places = [_places(own) for own in owns]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Together":
@@ -67,7 +66,8 @@ class Together:
 
     def part(self, x: Float[Tensor, "*axes from_width"], number: int, own: Weighted) -> Float[Tensor, "*axes to_width"]:
         """What projection `number`, whose parameters `own` has, makes of a single vector."""
-        if torch.compiler.is_compiling() or is_watched() or _learns(x, own) or _places(own) != self._places[number]:
+        learns = wants_gradient(x, own.weight, own.bias)
+        if torch.compiler.is_compiling() or is_watched() or learns or _places(own) != self._places[number]:
             return product(x, own.weight, own.bias)
         written = tuple(version(one) for other in self._owns for one in (other.weight, other.bias) if one is not None)
         return self._parts.take(x, number, written, lambda: product(x, self._weight, self._bias))
@@ -79,12 +79,6 @@ class Apart:
     def part(self, x: Float[Tensor, "*axes from_width"], number: int, own: Weighted) -> Float[Tensor, "*axes to_width"]:
         """What the projection makes of a single vector."""
         return product(x, own.weight, own.bias)
-
-
-def _learns(x: Tensor, own: Weighted) -> bool:
-    return torch.is_grad_enabled() and (
-        x.requires_grad or own.weight.requires_grad or (own.bias is not None and own.bias.requires_grad)
-    )
 
 
 def _places(own: Weighted) -> tuple[int, int]:
