@@ -102,3 +102,13 @@ def test_the_export_is_told_by_name():
         "a file for transformers (gpt2) would hold transformer.wte.weight; "
         "biases of zero were added, because gpt2 files cannot say that there are none",
     )
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_an_export_that_would_lose_the_heads_own_matrix_is_broken(has_bias):
+    model = Transformer(gpt_spec(vocab_size=16, context_length=8, d_model=8, n_layers=1, n_heads=2, has_bias=has_bias))
+    model.head.table = nn.Parameter(model.embed.table.detach().clone())
+    (told,) = [one for one in unembed.tying.examine(model).values["checks"] if one["name"] == "export"]
+    assert told["status"] == "broken"
+    assert told["detail"].startswith("a file for transformers (gpt2) would hold transformer.wte.weight")
+    assert told["detail"].endswith("; the head's own matrix would be lost")

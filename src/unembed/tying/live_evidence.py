@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from unembed.checkpoints.foreign.export import exportable
+from unembed.checkpoints.foreign.export import family_for, form_of
 from unembed.errors import SpecError
 from unembed.model.transformer import Transformer
 from unembed.tying.evidence import Check, Meaning, count_of, is_sharded, joined, local, unwrapped
@@ -156,7 +156,7 @@ def _sharded(pair: Pair, relation: Relation | None) -> list[Check]:
 def export(pair: Pair, relation: Relation | None, meaning: Meaning) -> list[Check]:
     """What a file for transformers would hold."""
     if isinstance(pair.root, Transformer):
-        return [_own_export(pair.root)]
+        return [_own_export(pair.root, relation)]
     if pair.head is None or relation is None or pair.computed is not None or relation.moves is None:
         return []
     if isinstance(pair.root, TellsTables):
@@ -167,17 +167,20 @@ def export(pair: Pair, relation: Relation | None, meaning: Meaning) -> list[Chec
     return []
 
 
-def _own_export(model: Transformer) -> Check:
+def _own_export(model: Transformer, relation: Relation | None) -> Check:
+    # asked of the spec alone: the parameters may be no longer those it names
     try:
-        made, family, why = exportable(model)
+        spec, family, why = form_of(model.spec, family_for)
     except SpecError:
         tables = "one table" if model.spec.ties_embeddings else "two tables"
         return Check(
             "export", "unknown", f"no family of transformers describes this model; our own file holds {tables}"
         )
-    names = [rule.theirs for rule in family.rules(made.spec) if rule.theirs in (family.embed, family.head)]
-    is_right = len(names) == (1 if model.spec.ties_embeddings else 2)
+    names = [rule.theirs for rule in family.rules(spec) if rule.theirs in (family.embed, family.head)]
     told = f"a file for transformers ({family.name}) would hold {joined(names)}" + (f"; {why}" if why else "")
+    if model.spec.ties_embeddings and relation is not None and relation.moves is False:
+        return Check("export", "broken", f"{told}; the head's own matrix would be lost")
+    is_right = len(names) == (1 if model.spec.ties_embeddings else 2)
     return Check("export", "ok" if is_right else "broken", told)
 
 

@@ -61,17 +61,11 @@ def exportable(
 def in_a_form(model: Transformer, choose: Callable[[TransformerSpec], Family]) -> tuple[Transformer, Family, str]:
     """The model in a form that a family describes exactly, that family, and a sentence where the form is another one.
 
-    Formats without a way to say "no bias" (GPT-2's) take biases of zero: another description of the same function.
     Raises: SpecError as `choose`, about the model as it came.
     """
-    try:
-        return model, choose(model.spec), ""
-    except SpecError as error:
-        filled = with_every_bias(model.spec)
-        try:
-            family = choose(filled)
-        except SpecError:
-            raise error from None
+    filled, family, why = form_of(model.spec, choose)
+    if not why:
+        return model, family, why
     weights: dict[str, Tensor] = dict(model.named_parameters())
     for tensor in counts.tensors(filled):
         if tensor.name not in weights:
@@ -81,7 +75,24 @@ def in_a_form(model: Transformer, choose: Callable[[TransformerSpec], Family]) -
         made = Transformer(filled)
     made.load_state_dict(weights, assign=True)
     made.tokenizer, made.special_ids = model.tokenizer, model.special_ids
-    return made, family, f"biases of zero were added, because {family.name} files cannot say that there are none"
+    return made, family, why
+
+
+def form_of(spec: TransformerSpec, choose: Callable[[TransformerSpec], Family]) -> tuple[TransformerSpec, Family, str]:
+    """What `in_a_form` does to a description, without a weight.
+
+    Formats without a way to say "no bias" (GPT-2's) take biases of zero: another description of the same function.
+    Raises: SpecError as `choose`, about the spec as it came.
+    """
+    try:
+        return spec, choose(spec), ""
+    except SpecError as error:
+        filled = with_every_bias(spec)
+        try:
+            family = choose(filled)
+        except SpecError:
+            raise error from None
+    return filled, family, f"biases of zero were added, because {family.name} files cannot say that there are none"
 
 
 def with_every_bias(spec: TransformerSpec) -> TransformerSpec:
