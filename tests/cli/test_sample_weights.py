@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from commands import command, environment, run, screens
+from unembed import runtime
 from unembed.cli import main
 from unembed.cli import weights as cli_weights
+from unembed.generation.weights.copies import derived_bytes, packed_bytes
 from unembed.generation.weights.packing import unavailable
 from unembed.model.init import Gpt2Init, build
 from unembed.model.presets import preset
@@ -27,7 +29,9 @@ def test_float32_and_guesses_give_the_same_text(trained):
     plain = sampled(trained, *GREEDY).json
     assert not {"weights", "lookup"} & set(plain)
     laid = sampled(trained, *GREEDY, "--weights", "float32").json
-    assert laid.pop("weights") == {"kind": "float32", "derived_bytes": 0}
+    told = laid.pop("weights")
+    assert told["kind"] == "float32"
+    assert told["derived_bytes"] > 0
     assert laid["ids"] == plain["ids"]
     assert laid["text"] == plain["text"]
     done = sampled(trained, *GREEDY, "--lookup", "4")
@@ -58,22 +62,23 @@ def test_candidates_are_those_of_the_chosen_weights(trained):
     assert len(found["candidates"]["step"]) >= 6
 
 
-def test_only_a_large_model_and_a_long_text_have_their_matrices_laid_otherwise(monkeypatch):
+def test_only_a_large_model_and_a_long_text_are_packed_and_only_where_there_is_room(monkeypatch):
     model = build(preset("mini-gpt").spec, Gpt2Init(std=0.1), seed=0)
-    weight = model.blocks[0].attn.k_proj.weight
-    for large, n_tokens, dtype, is_laid in (
-        (2**24, 100, torch.float32, False),
-        (1, 10, torch.float32, False),
-        (1, 100, torch.bfloat16, False),
-        (1, 100, torch.float32, True),
+    for large, n_tokens, dtype, free, is_packed in (
+        (2**24, 100, torch.float32, 2**40, False),
+        (1, 10, torch.float32, 2**40, False),
+        (1, 100, torch.bfloat16, 2**40, False),
+        (1, 100, torch.float32, packed_bytes(model), False),
+        (1, 100, torch.float32, 2**40, True),
+        (1, 100, torch.float32, None, True),
     ):
         monkeypatch.setattr(cli_weights, "_LARGE", large)
+        monkeypatch.setattr(runtime, "available_memory", lambda free=free: free)
         model.to(dtype)
         made, told = cli_weights.writing_model(model, None, [1], n_tokens, quiet=True)
-        assert (made is not model) is is_laid
-        assert made.blocks[0].attn.k_proj.weight is weight
+        assert (made is not model) is is_packed
+        assert (derived_bytes(made) > 0) is is_packed
         assert told == {}
-        assert (weight.storage_offset() > 0) is is_laid  # behind q's
 
 
 def test_a_note_begins_below_the_text(trained):

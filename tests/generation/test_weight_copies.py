@@ -18,8 +18,8 @@ from unembed import tying
 from unembed.errors import UsageError
 from unembed.generation.decode import generate_ids
 from unembed.generation.sampling import GREEDY, Sampling
-from unembed.generation.weights import copies, packing, together
-from unembed.generation.weights.copies import derived_bytes, lay_out, with_weights
+from unembed.generation.weights import copies, packing
+from unembed.generation.weights.copies import derived_bytes, is_rounded, with_weights
 from unembed.generation.weights.packing import KINDS, unavailable
 from unembed.generation.weights.rounding import rounding_error
 from unembed.model.kv_cache import KvCache
@@ -90,7 +90,7 @@ def test_rounded_weights_err_as_little_as_their_bits_allow(parity, kind):
     assert 0 < found["kl_nats"] <= found["worst_kl_nats"]
     assert found["greedy_agreement"] > 0.6
     scale = float(model(torch.tensor([ids])).detach().abs().max())
-    assert found["worst_logit_difference"] <= {"float16": 0.01, "bfloat16": 0.12, "int8": 0.25}[kind] * scale
+    assert found["worst_logit_difference"] <= {"float16": 0.01, "bfloat16": 0.12, "int8": 0.12}[kind] * scale
 
 
 @pytest.mark.parametrize("kind", ROUNDED)
@@ -127,38 +127,15 @@ def test_the_given_model_stays_as_it_is_and_a_tie_stays_one_matrix(kind, tied):
     assert tying.examine(made).values["tied"] is tied
     assert (made.unembed_table() is made.embed.table) is tied
     assert made.spec == model.spec
-    shared = {id(one) for one in made.parameters()} & {id(one) for one in model.parameters()}
-    assert bool(shared) is (kind != "float32")
-    matrices = sum(one.numel() for name, one in model.named_parameters() if name.endswith(("proj.weight", "up.weight")))
-    assert (derived_bytes(made) > matrices) is (kind != "float32")
-
-
-@pytest.mark.parametrize("name", ["learned", "rotary_window_grouped"])
-def test_laying_out_changes_no_number_and_adds_no_memory(name):
-    model = float32(SPECS[name])
-    before = copy.deepcopy(model.state_dict())
-    bytes_before = sum(one.numel() * 4 for one in model.parameters())
-    made = lay_out(model)
     assert [id(one) for one in made.parameters()] == [id(one) for one in model.parameters()]
-    storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in made.parameters()}
-    assert sum(storages.values()) == bytes_before
-    for key, value in made.state_dict().items():
-        assert torch.equal(value, before[key])
-    attn = made.blocks[0].attn
-    assert attn.q_proj.weight.untyped_storage().data_ptr() == attn.v_proj.weight.untyped_storage().data_ptr()
+    matrices = sum(one.numel() for name, one in model.named_parameters() if name.endswith(("proj.weight", "up.weight")))
+    assert derived_bytes(made) > matrices
+    assert derived_bytes(model) == 0
+    assert is_rounded(made) is (kind != "float32")
+    assert not is_rounded(model)
 
 
-def test_matrices_are_stored_by_rows_where_onednn_reads_them_and_else_by_columns(monkeypatch):
-    weight = torch.randn(1024, 768)
-    for takes, strides in ((True, (768, 1)), (False, (1, 1024))):
-        monkeypatch.setattr(together, "suits", lambda x, w, *, learns, takes=takes: takes)
-        for stored in (weight, weight.t().contiguous().t()):
-            laid = together.laid_out(stored)
-            assert laid.stride() == strides
-            assert torch.equal(laid, weight)
-
-
-def test_a_laid_out_model_follows_its_parameters():
+def test_packed_float32_follows_its_parameters():
     """Trained, loaded, exchanged, copied: the next token is always computed from what the parameters say now."""
     model = float32(SPECS["learned"])
     made = with_weights(model, "float32")
@@ -174,6 +151,7 @@ def test_a_laid_out_model_follows_its_parameters():
     first = agree(made)
     with torch.no_grad():
         made.blocks[0].attn.v_proj.weight.mul_(3)  # written in place
+    made = with_weights(made, "float32")  # packed anew, which a model made of another takes as well
     second = agree(made)
     assert not torch.equal(first, second)
     made.load_state_dict({key: value * 0.5 for key, value in made.state_dict().items()})
@@ -193,37 +171,33 @@ def test_a_laid_out_model_follows_its_parameters():
     assert not torch.equal(agree(made), fourth)
 
 
-def test_no_part_is_taken_of_what_is_old(monkeypatch):
-    """The parts of one product are kept between the calls for q, k and v; each thing that changes it throws them away."""
-    model = float32(SPECS["learned"])
-    attn, x = lay_out(model).blocks[0].attn, torch.randn(1, 1, model.spec.embedding.d_model)
+def test_one_product_for_three_is_of_the_parameters_as_they_are():
+    """Written, learning, frozen in part, made under inference mode: each is computed with what is there then."""
+    model = float32(changed(base(), block__attention__biases=("q", "k", "v", "o")))
+    attn, x = with_weights(model, "float32").blocks[0].attn, torch.randn(1, 1, model.spec.embedding.d_model)
 
-    def right(one):
-        return torch.nn.functional.linear(x, one.weight, one.bias)
+    def check():
+        for found, own in zip(attn._projected(x), (attn.q_proj, attn.k_proj, attn.v_proj), strict=True):
+            assert torch.allclose(found, torch.nn.functional.linear(x, own.weight, own.bias), atol=1e-5)
 
     with torch.no_grad():
-        attn.q_proj(x)
+        check()
         attn.k_proj.weight.mul_(2)
-        assert torch.allclose(attn.k_proj(x), right(attn.k_proj), atol=1e-5)
-        attn.q_proj(x)
-        x.mul_(3)
-        assert torch.allclose(attn.v_proj(x), right(attn.v_proj), atol=1e-4)
-        attn.q_proj(x)
-    assert attn.q_proj(x).requires_grad
-    attn.q_proj(x).sum().backward()
-    attn.k_proj(x).sum().backward()
+        check()
+    q, k, v = attn._projected(x)
+    assert all(one.requires_grad for one in (q, k, v))
+    (q.sum() + k.sum()).backward()
     assert attn.k_proj.weight.grad is not None
     for one in model.parameters():
         one.requires_grad_(one.ndim == 1)
     with torch.inference_mode():
-        attn.q_proj(x)
-    if attn.k_proj.bias is not None:
-        grad = torch.autograd.grad(attn.k_proj(x).sum(), attn.k_proj.bias)[0]
-        assert torch.equal(grad, torch.ones_like(grad))
+        check()
+    grad = torch.autograd.grad(attn._projected(x)[1].sum(), attn.k_proj.bias)[0]
+    assert torch.equal(grad, torch.ones_like(grad))
 
 
-def test_threads_may_ask_one_laid_out_model_at_once():
-    made = lay_out(float32(SPECS["learned"]))
+def test_threads_may_ask_one_model_at_once():
+    made = with_weights(float32(SPECS["learned"]), "float32")
     texts = [torch.tensor([[token]]) for token in range(8)]
     with torch.no_grad():
         right = [made(ids) for ids in texts]
@@ -241,8 +215,8 @@ def test_threads_may_ask_one_laid_out_model_at_once():
         sys.setswitchinterval(interval)
 
 
-def test_a_laid_out_model_can_be_pickled_differentiated_and_given_nothing():
-    made = lay_out(float32(SPECS["learned"]))
+def test_packed_float32_can_be_pickled_differentiated_and_given_nothing():
+    made = with_weights(float32(SPECS["learned"]), "float32")
     ids = torch.tensor([[3]])
     read = pickle.loads(pickle.dumps(made))
     with torch.no_grad():
@@ -382,13 +356,32 @@ def test_looking_at_a_model_and_copying_it_do_not_count_as_changes(kind):
         generate_ids(made, [[3, 1]], n_tokens=3, sampling=GREEDY, seeds=[0])
 
 
-def test_the_float32_copy_stays_what_the_model_was():
+def test_packed_float32_learns_with_the_model():
     model = float32(base())
     made = with_weights(model, "float32")
     options = {"n_tokens": 5, "sampling": GREEDY, "seeds": [0]}
     before = generate_ids(made, [[3, 1]], **options)
     _optimizer_step(model)
-    assert generate_ids(made, [[3, 1]], **options) == before
+    after = generate_ids(made, [[3, 1]], **options)
+    assert after == generate_ids(model, [[3, 1]], **options)
+    assert after != before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_from_a_file_asks_its_packed_copy(kind, monkeypatch):
+    """Kept in a file and read again: the parameters lie elsewhere, and the copy is still of them."""
+    if unavailable(kind, CPU) is not None:
+        pytest.skip(f"no {kind} kernel on this processor")
+    model = float32(base())
+    made = with_weights(model, kind)
+    for twin in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):
+        origin = twin.blocks[0].attn.derived._origin
+        assert not origin.is_old((twin.blocks[0].attn.q_proj, twin.blocks[0].attn.k_proj, twin.blocks[0].attn.v_proj))
+        with torch.no_grad():
+            assert torch.equal(twin(torch.tensor([[3]])), made(torch.tensor([[3]])))
+            twin.blocks[0].attn.v_proj.weight.mul_(2)
+        assert origin.is_old()
+        assert not made.blocks[0].attn.derived._origin.is_old()
 
 
 def test_models_made_without_counting_can_be_packed():
@@ -411,4 +404,4 @@ def test_a_copied_model_looks_at_its_own_parameters():
         with pytest.raises(UsageError, match="changed since its packed copy was made"):
             generate_ids(old, [[3, 1]], **options)
     with pytest.raises(UsageError, match="changed since its packed copy was made"):
-        copy.deepcopy(made)
+        generate_ids(copy.deepcopy(made), [[3, 1]], **options)

@@ -1,4 +1,4 @@
-"""What 16-bit and int8 products should give, in NumPy: rounding written out, sums in float64. Imports nothing of ours."""
+"""What 16-bit numbers and bytes can say of a matrix, in NumPy: the rounding written out. Imports nothing of ours."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,23 +19,21 @@ def float16(x: Array) -> Array:
     return np.asarray(x, np.float16).astype(np.float64)
 
 
-def int8_rows(weight: Array) -> tuple[Array, Array]:
-    """Whole numbers from -127 to 127 and a scale a row: scale = max|row| / 127."""
-    scales = np.abs(weight).max(1) / 127
-    return np.clip(np.rint(weight / scales[:, None]), -127, 127), scales
+def int8_blocks(weight: Array, height: int) -> Array:
+    """The numbers that bytes can say: `height` rows of a column share a least number and a step, a 255th of their range.
 
-
-def uint8_vector(x: Array, steps: int) -> tuple[Array, float]:
-    """The vector as whole steps away from 0, and the size of a step: the range from least to greatest, 0 within it."""
-    low, high = min(float(x.min()), 0.0), max(float(x.max()), 0.0)
-    step = (high - low) / steps
-    zero = np.rint(-low / step)
-    return np.clip(np.rint(x / step) + zero, 0, steps) - zero, step
-
-
-def int8_product(weight: Array, x: Array, bias: Array | None, steps: int) -> Array:
-    """W x + b with both rounded; `steps` is 255 for 8 bits and 127 for 7."""
-    rows, scales = int8_rows(weight)
-    vector, step = uint8_vector(x, steps)
-    out = (rows @ vector) * scales * step
-    return out if bias is None else out + bias
+    The last block is filled up with zeros. float32 throughout, as bytes are made.
+    """
+    n_rows, n_columns = weight.shape
+    n_blocks = -(-n_rows // height)
+    filled = np.zeros((n_blocks * height, n_columns), np.float32)
+    filled[:n_rows] = weight
+    made = np.zeros_like(filled)
+    for top in range(0, len(filled), height):
+        for column in range(n_columns):
+            entries = filled[top : top + height, column]
+            least = entries.min()
+            step = np.float32((entries.max() - least) / np.float32(255))
+            counts = np.zeros_like(entries) if step == 0 else np.rint((entries - least) / step)
+            made[top : top + height, column] = least + counts.astype(np.float64) * step
+    return made[:n_rows].astype(np.float64)

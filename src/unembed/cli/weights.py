@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 _MOST_MEASURED = 32
 # Below this a model lies in the processor's caches, and how it is stored makes no difference.
 _LARGE = 2**24
-# Storing them otherwise takes about as long as it saves on twenty tokens.
-_LONG = 32
+# Packing them takes about as long as it saves on thirty tokens.
+_LONG = 48
+# Of the free memory at most this part is spent on it without being asked.
+_SPARE = 3
 
 
 def weight_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,15 +48,15 @@ def writing_model(
     model: "Transformer", kind: str | None, prompt_ids: Sequence[int], n_tokens: int, *, quiet: bool
 ) -> "tuple[Transformer, dict[str, Any]]":
     """The model to write one text with, and what the JSON tells of its weights. Raises: UsageError, InputError."""
-    from unembed.generation.weights.copies import derived_bytes, lay_out, with_weights
+    from unembed.generation.weights.copies import derived_bytes, with_weights
     from unembed.generation.weights.packing import check_kind
     from unembed.generation.weights.rounding import rounding_error
 
     if kind is None:
-        return (lay_out(model) if _gains(model, n_tokens) else model), {}
-    if (chosen := check_kind(kind)) == "float32":
-        return lay_out(model), {"weights": {"kind": kind, "derived_bytes": 0}}
-    made = with_weights(model, chosen)
+        return (with_weights(model, "float32") if _gains(model, n_tokens) else model), {}
+    made = with_weights(model, chosen := check_kind(kind))
+    if chosen == "float32":
+        return made, {"weights": {"kind": kind, "derived_bytes": derived_bytes(made)}}
     facts = dict(rounding_error(model, made, prompt_ids[-_MOST_MEASURED:]).values)
     say(
         f"{kind} weights: {derived_bytes(made) / 1e6:,.0f} MB beside the model's own. On the last {facts['n_positions']} "
@@ -78,9 +80,15 @@ def guessed(writing: "Writing", n_guesses: int, *, quiet: bool) -> dict[str, Any
 
 
 def _gains(model: "Transformer", n_tokens: int) -> bool:
-    """Whether storing the matrices otherwise pays for so many tokens."""
+    """Whether packing the matrices pays for so many tokens, and there is room for it."""
     import torch
+
+    from unembed.generation.weights.copies import packed_bytes
+    from unembed.runtime import available_memory
 
     parameters = list(model.parameters())
     is_plain = all(one.dtype == torch.float32 and one.device.type == "cpu" for one in parameters)
-    return is_plain and n_tokens >= _LONG and sum(one.numel() for one in parameters) >= _LARGE
+    if not is_plain or n_tokens < _LONG or sum(one.numel() for one in parameters) < _LARGE:
+        return False
+    free = available_memory()
+    return free is None or free >= _SPARE * packed_bytes(model)

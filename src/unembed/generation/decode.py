@@ -27,7 +27,7 @@ from unembed.generation.sampling import (
     known_logits,
     penalised,
 )
-from unembed.generation.weights.copies import derived_bytes
+from unembed.generation.weights.copies import is_rounded
 from unembed.generation.window import Window
 from unembed.model.transformer import Transformer
 
@@ -168,7 +168,7 @@ def _checked_lookup(model: Transformer, sampling: Sampling, lookup: int) -> int:
         return 0
     if sampling.temperature != 0:
         raise UsageError("lookup guesses what greedy decoding will choose; give temperature 0 (--greedy) with it")
-    if derived_bytes(model):
+    if is_rounded(model):
         raise UsageError(
             "lookup reads several tokens at once, which goes through exact weights; packed ones would choose others. "
             "Take float32 weights with it"

@@ -76,9 +76,9 @@ class AttentionModule(nn.Module):
         """Projects, splits into heads, normalises q and k if the spec says so, and turns them by their positions."""
         d_head = self.spec.d_head
         batch_and_pos, n_kv = attn_in.shape[:-1], self.spec.n_kv_heads
-        q = self.q_proj(attn_in).view(*batch_and_pos, self.spec.n_heads, d_head)
-        k = self.k_proj(attn_in).view(*batch_and_pos, n_kv, d_head)
-        v = self.v_proj(attn_in).view(*batch_and_pos, n_kv, d_head)
+        q, k, v = self._projected(attn_in)
+        q = q.view(*batch_and_pos, self.spec.n_heads, d_head)
+        k, v = k.view(*batch_and_pos, n_kv, d_head), v.view(*batch_and_pos, n_kv, d_head)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k, v = tap("q", q), tap("k", k), tap("v", v)
@@ -86,6 +86,10 @@ class AttentionModule(nn.Module):
             q = tap("q_rot", rotate(self.spec.position, q, tables))
             k = tap("k_rot", rotate(self.spec.position, k, tables))
         return q, k, v
+
+    def _projected(self, attn_in: Float[Tensor, "batch pos d_model"]) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v of each position, all heads side by side."""
+        return self.q_proj(attn_in), self.k_proj(attn_in), self.v_proj(attn_in)
 
     def _fused(
         self,

@@ -44,10 +44,16 @@ class MlpModule(nn.Module):
 
     def forward(self, mlp_in: Float[Tensor, "batch pos d_model"], tap: Tap) -> Float[Tensor, "batch pos d_model"]:
         """Back at the width of the stream. `mlp_pre` is what the activation sees, `mlp_act` what `down` sees."""
-        if self.gate is None:
-            act = activate(self.activation, tap("mlp_pre", self.up(mlp_in)))
+        gate, up = self._widened(mlp_in)
+        if gate is None:
+            act = activate(self.activation, tap("mlp_pre", up))
         else:
-            gate = activate(self.activation, tap("mlp_pre", self.gate(mlp_in)))
-            act = gate * tap("mlp_up", self.up(mlp_in))
+            act = activate(self.activation, tap("mlp_pre", gate)) * tap("mlp_up", up)
         out: Tensor = self.down(tap("mlp_act", act))
         return out
+
+    def _widened(
+        self, mlp_in: Float[Tensor, "batch pos d_model"]
+    ) -> tuple[Float[Tensor, "batch pos d_mlp"] | None, Float[Tensor, "batch pos d_mlp"]]:
+        """The gate, where there is one, and what goes up."""
+        return None if self.gate is None else self.gate(mlp_in), self.up(mlp_in)

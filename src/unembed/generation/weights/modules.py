@@ -1,8 +1,8 @@
-"""Modules that stand where a projection or a head stood, and multiply a single vector with the packed matrix.
+"""Modules that stand where attention, an MLP, a projection or a head stood, and take one product for a single vector.
 
-Their parameters are the model's own, under the same names: the packed matrix is a derived copy and no parameter. More than
-one row at a time (a prompt, a batch) goes through the parameters themselves, as exactly as before: the packed kernels are
-quick for one row only. The next file to read is together.py, which has float32's way.
+Their parameters are the model's own, under the same names: a packed matrix is a derived copy and no parameter. More than
+one row at a time (a prompt, a batch) goes through the parameters themselves, as exactly as before: packed kernels are quick
+for one row only. The next file to read is norms.py.
 """
 
 from collections.abc import Sequence
@@ -12,55 +12,63 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unembed.generation.weights.fresh import Origin
+from unembed.generation.weights.joined import Joined
 from unembed.generation.weights.packing import WeightKind, pack
-from unembed.generation.weights.parts import Parts
-from unembed.generation.weights.together import Apart, Together, Weighted
+from unembed.model.attention import AttentionModule
 from unembed.model.head import Head
 from unembed.model.linear import Projection
-from unembed.model.product import product
+from unembed.model.mlp import MlpModule
 from unembed.model.taps import Tap
 
 
-class Joined:
-    """Projections that read the same vector, packed as one matrix: one product, and each takes its part of it.
+class RowAttention(AttentionModule):
+    """As `AttentionModule`, with q, k and v of a single vector by one product."""
 
-    A kernel's call costs as much as reading a small matrix, and a layer has seven matrices. The product is kept until its last
-    part is taken, and taken only for the very tensor that it was made of.
-    """
+    def __init__(self, own: AttentionModule, derived: Joined) -> None:
+        _become(self, own)
+        self.derived = derived
 
-    def __init__(self, owns: Sequence[Projection], kind: WeightKind, name: str) -> None:
-        self._origin = Origin([(own, key) for own in owns for key in ("weight", "bias")], name)
-        self._parts = Parts([own.weight.shape[0] for own in owns])
-        biases = [own.weight.new_zeros(own.weight.shape[0]) if own.bias is None else own.bias for own in owns]
-        bias = torch.cat(biases).detach() if any(own.bias is not None for own in owns) else None
-        self.packed = pack(kind, torch.cat([own.weight for own in owns]).detach(), bias, name)
-
-    def part(self, x: Float[Tensor, "*axes from_width"], number: int, own: Weighted) -> Float[Tensor, "*axes to_width"]:
-        """What projection `number` makes of a single vector. Axes: `from_width`, `to_width` are local."""
-
-        def make() -> Tensor:
-            self._origin.check()
-            return self.packed.product(x.view(1, -1)).view(*x.shape[:-1], -1)
-
-        return self._parts.take(x, number, (), make)
+    def _projected(self, attn_in: Float[Tensor, "batch pos d_model"]) -> tuple[Tensor, Tensor, Tensor]:
+        if is_one_row(attn_in):
+            parts = self.derived.parts(attn_in, (self.q_proj, self.k_proj, self.v_proj))
+            if parts is not None:
+                q, k, v = parts
+                return q, k, v
+        return super()._projected(attn_in)
 
 
-class PackedProjection(nn.Module):
-    """As `Projection`, with its part of a joined product for a single row. Axes: `from_width`, `to_width` are local."""
+class RowMlp(MlpModule):
+    """As `MlpModule` with a gate, whose gate and up of a single vector are one product."""
 
-    def __init__(self, own: Projection, derived: Joined | Together | Apart, number: int) -> None:
-        super().__init__()
-        self.weight, self.bias = own.weight, own.bias
-        self.derived, self._number = derived, number
+    def __init__(self, own: MlpModule, derived: Joined) -> None:
+        _become(self, own)
+        self.derived = derived
+
+    def _widened(
+        self, mlp_in: Float[Tensor, "batch pos d_model"]
+    ) -> tuple[Float[Tensor, "batch pos d_mlp"] | None, Float[Tensor, "batch pos d_mlp"]]:
+        if self.gate is not None and is_one_row(mlp_in):
+            parts = self.derived.parts(mlp_in, (self.gate, self.up))
+            if parts is not None:
+                gate, up = parts
+                return gate, up
+        return super()._widened(mlp_in)
+
+
+class PackedProjection(Projection):
+    """As `Projection`, with the packed matrix for a single row. Axes: `from_width`, `to_width` are local."""
+
+    def __init__(self, own: Projection, derived: Joined) -> None:
+        _become(self, own)
+        self.derived = derived
 
     def forward(self, x: Float[Tensor, "*axes from_width"]) -> Float[Tensor, "*axes to_width"]:
         """Maps the last axis."""
-        if x.numel() != x.shape[-1]:
-            return product(x, self.weight, self.bias)
-        return self.derived.part(x, self._number, self)
+        parts = self.derived.parts(x, (self,)) if is_one_row(x) else None
+        return super().forward(x) if parts is None else parts[0]
 
 
-class PackedHead(nn.Module):
+class PackedHead(Head):
     """As `Head`, with `derived_table`, a packed copy of the unembedding table, for a single row.
 
     A tied head stays tied: the copy is made from the table that embeds, which goes on embedding. `places` are the modules
@@ -74,27 +82,29 @@ class PackedHead(nn.Module):
         kind: WeightKind,
         places: Sequence[tuple[nn.Module, str]],
     ) -> None:
-        super().__init__()
-        # whatever a head has now or some day, absent parts too, under the same names
-        vars(self).update(vars(own) | {"_parameters": dict(own._parameters), "_modules": dict(own._modules)})
-        self.spec, self._own = own.spec, (own,)  # in a tuple, so that its parameters are not registered a second time
+        _become(self, own)
         self._origin = Origin([*places, (own, "bias")], "the unembedding table")
         self.derived_table = pack(kind, unembed_table, own.bias, "the unembedding table")
-
-    def features(self, normed: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """What the table is multiplied with."""
-        return self._own[0].features(normed)
 
     def forward(
         self, normed: Float[Tensor, "batch pos d_model"], embed_table: Float[Tensor, "vocab d_model"], tap: Tap
     ) -> Float[Tensor, "batch pos vocab"]:
         """Scores every row of the table; see `Head.forward`. The tap `unembed.table` is not called for a single row."""
-        if normed.shape[:-1].numel() != 1:
-            out: Tensor = self._own[0](normed, embed_table, tap)
-            return out
+        if not is_one_row(normed):
+            return super().forward(normed, embed_table, tap)
         self._origin.check()
-        x = self.features(normed)
-        logits = self.derived_table.product(x.view(1, -1)).view(1, 1, -1)
+        logits = self.derived_table.product(self.features(normed).view(1, -1)).view(1, 1, -1)
         if (cap := self.spec.softcap) is not None:
             logits = cap * torch.tanh(logits / cap)
         return tap("logits", logits)
+
+
+def is_one_row(x: Float[Tensor, "*axes width"]) -> bool:
+    """Whether there is a single vector. Local axis: width."""
+    return x.numel() == x.shape[-1]
+
+
+def _become(new: nn.Module, own: nn.Module) -> None:
+    """Gives a new module all that another one has, the parameters and modules themselves."""
+    nn.Module.__init__(new)
+    vars(new).update(vars(own) | {"_parameters": dict(own._parameters), "_modules": dict(own._modules)})

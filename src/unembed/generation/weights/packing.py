@@ -1,27 +1,24 @@
-"""One matrix in a form that is quick to multiply with a single vector: 16 bits an entry, or 8 with a scale for each row.
+"""One matrix in a form that is quick to multiply with a single vector: 32 bits an entry, 16, or 8 with a scale for each few.
 
 A step of decoding multiplies each matrix with one vector, so its time is that of reading the matrix: half the bytes, half
-the time. The kernels are torch's own and differ from machine to machine, so each is tried on a small matrix first. The next
-file to read is fresh.py.
+the time. The kernels are torch's own and differ from machine to machine, so those that round are tried on a small matrix
+first. The next file to read is fresh.py.
 """
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Literal, Protocol, get_args
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from unembed.errors import InputError, UsageError
+from unembed.generation.weights.bags import Blocks, cut
 
 WeightKind = Literal["float32", "bfloat16", "float16", "int8"]
 KINDS: tuple[WeightKind, ...] = get_args(WeightKind)
 _HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-# The engines of torch's int8 kernels, the quickest first; x86 chooses between the other two by the matrix.
-_ENGINES = ("fbgemm", "x86", "onednn")
+_STEPS = 255
 
 
 class Packed(Protocol):
@@ -30,7 +27,7 @@ class Packed(Protocol):
     n_bytes: int
 
     def product(self, x: Float[Tensor, "one from_width"]) -> Float[Tensor, "one to_width"]:
-        """W x + b, in float32; `one` is a single row."""
+        """W x + b, in float32; `one` is a single row. Only a Float32 knows of gradients, which it refuses to take."""
         ...
 
 
@@ -46,11 +43,32 @@ def pack(
     kind: WeightKind, weight: Float[Tensor, "to_width from_width"], bias: Float[Tensor, " to_width"] | None, name: str
 ) -> Packed:
     """Packs one matrix; `name` is for the error. Raises: InputError where its numbers do not fit the kind."""
+    weight, bias = weight.detach(), None if bias is None else bias.detach()
+    if kind == "float32":
+        return Float32(weight, bias)
     if not bool(torch.isfinite(weight).all()):
         raise InputError(f"weights: {name} holds a number that is not finite, so nothing can be made of it")
     if kind == "int8":
-        return Int8(weight.detach(), bias)
-    return Half(weight.detach(), bias, _HALVES[kind], name)
+        return Int8(weight, bias, name)
+    return Half(weight, bias, _HALVES[kind], name)
+
+
+class Float32:
+    """The numbers themselves, in blocks of columns (bags.py); sums are taken in another order."""
+
+    def __init__(self, weight: Float[Tensor, "to_width from_width"], bias: Float[Tensor, " to_width"] | None) -> None:
+        self._blocks = cut(*weight.shape)
+        self._columns, self._bias = self._blocks.arranged(weight), bias
+        self.n_bytes = self._columns.numel() * 4
+
+    def product(self, x: Float[Tensor, "one from_width"]) -> Float[Tensor, "one to_width"]:
+        """The sum over k of x[k] times column k."""
+        rows, begins = self._blocks.places()
+        sums, *_ = torch.embedding_bag(
+            self._columns, rows, begins, mode=_SUM, per_sample_weights=self._blocks.weights(x.detach())
+        )
+        out = self._blocks.result(sums)
+        return out if self._bias is None else out + self._bias
 
 
 class Half:
@@ -80,25 +98,27 @@ class Half:
 
 
 class Int8:
-    """Whole numbers from -127 to 127, each row with its scale max|row| / 127; the vector is rounded to 8 bits as it comes.
+    """Bytes: of each column of a block the least number and a step, and how many steps an entry lies above it.
 
-    The vector's scale and zero come from its least and largest entry, as torch's dynamic quantisation does.
+    A step is (largest - least) / 255, so an entry errs by half of that; blocks (bags.py) are some hundred rows high. The vector
+    is not rounded, and sums are taken in float32.
     """
 
-    def __init__(self, weight: Float[Tensor, "to_width from_width"], bias: Float[Tensor, " to_width"] | None) -> None:
-        engine = _int8_engine()
-        if engine is None:  # `unavailable` has been asked before
-            raise UsageError(f"weights: {unavailable('int8', weight.device)}")
-        # a row of zeros has no scale; any will do
-        scales = (weight.abs().amax(1).double() / 127).clamp(min=1e-30)
-        self._reduces_range = _saturates(engine)
-        self._packed = _pack_int8(weight, scales, bias, engine)
-        self.n_bytes = weight.numel() + 4 * len(scales)
+    def __init__(
+        self, weight: Float[Tensor, "to_width from_width"], bias: Float[Tensor, " to_width"] | None, name: str
+    ) -> None:
+        self._blocks, self._bias = cut(*weight.shape), bias
+        self._bytes = _in_bytes(self._blocks, weight, name)
+        self.n_bytes = self._bytes.numel()
 
     def product(self, x: Float[Tensor, "one from_width"]) -> Float[Tensor, "one to_width"]:
-        """Sums are whole numbers and exact; what is lost is lost in rounding W and x."""
-        out: Tensor = torch.ops.quantized.linear_dynamic(x, self._packed, self._reduces_range)
-        return out
+        """The sum over k of x[k] times column k, whose entries are made from their bytes on the way."""
+        rows, begins = self._blocks.places()
+        sums: Tensor = torch.ops.quantized.embedding_bag_byte_rowwise_offsets(
+            self._bytes, rows, begins, False, _SUM, False, self._blocks.weights(x.detach())
+        )
+        out = self._blocks.result(sums)
+        return out if self._bias is None else out + self._bias
 
 
 def unavailable(kind: WeightKind, device: torch.device) -> str | None:
@@ -110,8 +130,8 @@ def unavailable(kind: WeightKind, device: torch.device) -> str | None:
             return f"int8 weights are made for processors, and the model is on {device}; take float16 or bfloat16"
         return (
             None
-            if _int8_engine() is not None
-            else "this build of torch has no int8 kernel for this processor; take float16 or bfloat16"
+            if _reads_bytes()
+            else "this build of torch has no kernel for bytes on this processor; take float16 or bfloat16"
         )
     try:
         probe = torch.ones(2, 8, dtype=_HALVES[kind], device=device)
@@ -121,51 +141,40 @@ def unavailable(kind: WeightKind, device: torch.device) -> str | None:
     return None if fits else f"torch has no {kind} product on {device} here; take float32"
 
 
-def _int8_engine() -> str | None:
-    """The quickest engine that this build has and that gives the right answer; None where there is none."""
-    for engine in _ENGINES:
-        if engine not in torch.backends.quantized.supported_engines:
-            continue
-        try:
-            packed = _pack_int8(torch.eye(8), torch.full((8,), 1 / 127).double(), None, engine)
-            found = torch.ops.quantized.linear_dynamic(torch.ones(1, 8), packed, True)
-        except (RuntimeError, NotImplementedError):
-            continue
-        if torch.allclose(found, torch.ones(1, 8), atol=0.01):
-            return engine
-    return None
+def gains_float32(device: torch.device) -> bool:
+    """Whether float32 matrices are read sooner packed: where torch makes its kernel for the processor, AVX2 or AVX-512."""
+    return device.type == "cpu" and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
-def _saturates(engine: str) -> bool:
-    """Whether sums of two products of 8 bits overflow 16 bits inside the kernel, as on processors without VNNI.
+# torch's number for bags that are added up
+_SUM = 0
 
-    Then the vector is rounded to 7 bits, which cannot overflow.
+
+def _in_bytes(
+    blocks: Blocks, weight: Float[Tensor, "to_width from_width"], name: str
+) -> UInt8[Tensor, "bags width_and_8"]:
+    """Each row: the bytes, then the step and the least number, float32 each.
+
+    Local axes: from_width, to_width, bags, width_and_8.
     """
-    weight = torch.full((16, 64), 1.0)
-    packed = _pack_int8(weight, torch.full((16,), 1 / 127).double(), None, engine)
-    found = torch.ops.quantized.linear_dynamic(torch.ones(1, 64), packed, False)
-    return not torch.allclose(found, torch.full((1, 16), 64.0), rtol=0.01)
+    columns = blocks.arranged(weight)
+    least = columns.amin(1, keepdim=True)
+    step = (columns.amax(1, keepdim=True) - least) / _STEPS
+    if not bool(torch.isfinite(step).all()):
+        raise InputError(
+            f"weights: {name} holds numbers from {float(weight.min()):.3g} to {float(weight.max()):.3g}, whose distance "
+            "float32 cannot hold; take bfloat16"
+        )
+    # a column of one number has no step
+    counts = torch.where(step > 0, (columns - least) / step, 0.0).round_().clamp_(0, _STEPS)
+    return torch.cat((counts.byte(), torch.cat((step, least), 1).view(torch.uint8)), 1)
 
 
-def _pack_int8(
-    weight: Float[Tensor, "to_width from_width"],
-    scales: Float[Tensor, " to_width"],
-    bias: Float[Tensor, " to_width"] | None,
-    engine: str,
-) -> Any:
-    with warnings.catch_warnings(), _engine(engine):
-        warnings.filterwarnings("ignore", message=".*deprecat.*")
-        zeros = torch.zeros(len(scales), dtype=torch.long)
-        rounded = torch.quantize_per_channel(weight.contiguous(), scales, zeros, 0, torch.qint8)
-        return torch.ops.quantized.linear_prepack(rounded, None if bias is None else bias.detach().contiguous())
-
-
-@contextmanager
-def _engine(name: str) -> Iterator[None]:
-    """torch packs for the engine that is set for the whole process; it is set for a moment and put back."""
-    before = torch.backends.quantized.engine
-    torch.backends.quantized.engine = name
+def _reads_bytes() -> bool:
+    """Whether this build has the kernel and it gives the right answer."""
+    weight = torch.tensor([[0.0, 255.0, 51.0], [255.0, 0.0, 102.0], [17.0, 34.0, 255.0]])  # whole steps
     try:
-        yield
-    finally:
-        torch.backends.quantized.engine = before
+        found = Int8(weight, None, "a probe").product(torch.ones(1, 3))
+    except (RuntimeError, NotImplementedError, AttributeError):
+        return False
+    return torch.allclose(found, weight.sum(1), rtol=1e-5)
