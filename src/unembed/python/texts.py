@@ -150,11 +150,11 @@ def candidates(
 def with_weights(model: "Transformer", weights: str) -> "Transformer":
     """A model that writes the same text sooner, or nearly the same: `weights` is float32, bfloat16, float16 or int8.
 
-    It goes wherever a model does and shares what it can with the given one, which stays as it is. float32 is exact and takes
-    as much memory again; the others round what a single text's new tokens are computed with, at half and a quarter of the
-    memory: `rounding_error` of generation/weights/rounding.py tells what that does to the scores. See docs/decoding.md.
-    Once the given model is changed (trained, other weights loaded) a rounded one refuses its next token: make it again; the
-    float32 one is a copy of what was.
+    It goes wherever a model does and shares the given one's parameters, which stay as they are; what a single text's new
+    tokens are computed with lies beside them. For float32 that is the blocks' own numbers, as many bytes again; the others
+    round it, at half and a quarter of the memory: `rounding_error` of generation/weights/rounding.py tells what that does to
+    the scores. See docs/decoding.md. Once the given model is changed (trained, other weights loaded) a rounded one refuses
+    its next token: make it again; a float32 one goes on with the new numbers, as slowly as the model itself.
     Raises: UsageError for another kind of weights, or one that cannot be had here.
     """
     from unembed.generation.checks import check_model
