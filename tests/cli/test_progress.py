@@ -13,7 +13,7 @@ import pytest
 from commands import command, environment, run, screens, spawn
 from small import run_config, tokens, trainer_of
 from unembed.cli import progress
-from unembed.cli.progress import FEWER_THREADS, PEAK_EXPLAINED, STOPPING, Progress, _duration
+from unembed.cli.progress import FEWER_THREADS, PEAK_EXPLAINED, Progress, _duration, stopping
 from unembed.model.product import measure_flops
 from unembed.planning.flops import flops
 from unembed.recipes.outcome import outcome
@@ -177,7 +177,7 @@ def test_a_signal_is_answered_at_once_and_the_last_line_is_the_command_that_goes
     process.send_signal(number)
     told, err = (stream.decode() for stream in process.communicate(timeout=300))
     assert (process.returncode, told) == (130, ""), err
-    assert (f"{STOPPING}\n" in err) is not quiet
+    assert (f"{stopping(number.name)}\n" in err) is not quiet
     last = err.splitlines()[-1]
     assert last == f"Go on with: unembed train --out '{out}' --resume"
     words = shlex.split(last.partition(": ")[2])

@@ -220,6 +220,14 @@ def test_the_default_tokens_are_twenty_a_parameter():
     assert as_result(found).values["cost_usd"] == found.cost
 
 
+def test_a_batch_that_fills_the_device_has_no_more_than_the_runs_tokens():
+    spec = preset("mini-gpt").spec
+    found = plan(spec, Setup(batch_size=1, accumulate=2, context_length=32), device="h100", tokens=10_000, fills=True)
+    assert found.setup.batch_size == 10_000 // (2 * 32)
+    assert found.largest_micro_batch > 10_000
+    assert plan(spec, Setup(batch_size=1), device="h100", tokens=1, fills=True).setup.batch_size == 1
+
+
 def test_no_torch_is_needed_for_devices_that_are_elsewhere():
     import subprocess
 

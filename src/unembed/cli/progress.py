@@ -30,7 +30,13 @@ FEWER_THREADS = (
     "hint: the run uses little of this machine's peak; --threads 1 may be faster when other programs are busy"
 )
 PEAK_EXPLAINED = "% of peak: the share of this machine's float32 matrix speed, measured now, that the training reaches"
-STOPPING = "stopping after this step; press Ctrl-C again to stop now"
+
+
+def stopping(signal: str) -> str:
+    """What is said when a signal comes, by its name, and the step in progress ends first."""
+    if signal == "SIGINT":
+        return "stopping after this step; press Ctrl-C again to stop now"
+    return f"{signal}: stopping after this step"
 
 
 class Progress:
@@ -72,7 +78,7 @@ class Progress:
         if self._quiet:
             return
         try:
-            os.write(sys.stderr.fileno(), f"{CLEAR_LINE if self._is_live else ''}{STOPPING}\n".encode())
+            os.write(sys.stderr.fileno(), f"{CLEAR_LINE if self._is_live else ''}{stopping(name)}\n".encode())
         except (OSError, ValueError):
             self._quiet = True  # nobody is there to read it
 

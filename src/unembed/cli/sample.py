@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     "unfiltered distribution, probability that after temperature and filters, with which it was drawn.",
 )
 @weight_options
+@click.option("--threads", type=int, help="Threads of the CPU kernels; 1 is quicker where other programs are busy.")
 @specials_option
 @model_options
 @format_option
@@ -96,6 +97,7 @@ def command(
     n_top: int | None,
     weights: str | None,
     n_guesses: int,
+    threads: int | None,
     tokenizer: str | None,
     like: str | None,
     output_format: str,
@@ -117,6 +119,7 @@ def command(
     from unembed.errors import UsageError
     from unembed.generation.checks import check_stops
     from unembed.generation.sampling import Sampling, check_sampling
+    from unembed.runtime import set_threads
 
     if greedy and temperature not in (None, 0.0):
         raise UsageError(f"--greedy and --temperature {temperature} contradict each other; give one of them")
@@ -144,6 +147,7 @@ def command(
         "past_context": past_context,
     }
     stops = check_stops(stops)
+    set_threads(threads)
     if prompts is not None:
         requests = read_prompts(prompts, seed)
         _many(open_model(model, tokenizer, like, quiet=quiet), requests, stops, options, output_format, quiet)

@@ -61,7 +61,7 @@ def command(
     """
     from pathlib import Path
 
-    from unembed.cli.progress import PLAIN_EVERY_SECONDS
+    from unembed.cli.progress import PLAIN_EVERY_SECONDS, stopping
     from unembed.errors import UsageError
     from unembed.lenses.tuned_lens import settings_for
     from unembed.recipes.tuning import Tuning, tune
@@ -97,6 +97,6 @@ def command(
         held_out_tokens=held_out_tokens,
         notice=notice,
         say=lambda sentence: say(sentence, quiet=quiet),
-        on_signal=lambda name: say("stopping after this step; press Ctrl-C again to stop now", quiet=quiet),
+        on_signal=lambda name: say(stopping(name), quiet=quiet),
     )
     write_result(found, output_format)

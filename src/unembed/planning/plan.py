@@ -61,7 +61,7 @@ def plan(
     fills: bool = False,
     notice: Callable[[str], None] = lambda sentence: None,
 ) -> Plan:
-    """Plans a training run. `fills` takes the largest micro-batch that fits in place of the setup's.
+    """Plans a training run. `fills` takes the largest micro-batch that fits, and that the run's tokens fill, for the setup's.
 
     `tokens` are those of the whole run, 20 a parameter unless given. `price` is US dollars per device and hour; cores have
     none of their own. `threads` are those of one process on `cpu`; `notice` hears what is measured there, before it is.
@@ -71,16 +71,17 @@ def plan(
     machine = None if device == "cpu" else _machine(device)
     memory_bytes = int(machine.memory_bytes * (1 - RESERVED_SHARE)) if machine else _main_memory() // setup.devices
     largest = largest_batch(spec, setup, memory_bytes, on_cores=machine is None)
+    wanted = TOKENS_PER_PARAMETER * count(spec).parameters if tokens is None else tokens
+    if wanted < 1:
+        raise UsageError(f"plan: tokens is {wanted:,}; it must be at least 1")
     if fills:  # at least one, so that there is a plan even of what does not fit
-        setup = msgspec.structs.replace(setup, batch_size=max(1, largest))
+        one_each = msgspec.structs.replace(setup, batch_size=1).tokens_per_step
+        setup = msgspec.structs.replace(setup, batch_size=max(1, min(largest, wanted // one_each)))
     rates, peak = _rates(spec, setup, machine, threads, notice)
     took = step_time(spec, setup, rates, hides_talk=machine is not None)
     memory = device_memory(spec, setup, on_cores=machine is None)
     work = flops(spec, setup.context_length).training * setup.tokens_per_step
     speed = setup.tokens_per_step / took.seconds
-    wanted = TOKENS_PER_PARAMETER * count(spec).parameters if tokens is None else tokens
-    if wanted < 1:
-        raise UsageError(f"plan: tokens is {wanted:,}; it must be at least 1")
     hourly = price if price is not None else (machine.price if machine else None)
     return Plan(
         device=device,

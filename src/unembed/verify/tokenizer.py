@@ -2,6 +2,7 @@
 
 from unembed.errors import TokenizerError
 from unembed.verify.claim import Claim, Subject, failed, judged, skipped
+from unembed.visible import counted
 
 NAME = "tokenizer round trip"
 
@@ -46,7 +47,8 @@ def claim(subject: Subject) -> Claim:
         f"; {refused} refused with a reason" if refused else ""
     )
     if said:
-        return judged(NAME, 0.0, 0.0, f"{detail}; {len(lost)} come back changed, and the tokenizer says so: {said}")
+        changed = f"{counted(len(lost), 'text')} came back changed" if lost else "none came back changed"
+        return judged(NAME, 0.0, 0.0, f"{detail}; {changed}; the tokenizer says of itself: {said}")
     return judged(
         NAME, float(len(lost)), 0.0, f"{detail}; changed: {len(lost)}" + (f", first {lost[0]!r}" if lost else "")
     )
