@@ -12,6 +12,7 @@ from unembed.errors import UsageError
 from unembed.model.counts import count
 from unembed.model.presets import preset
 from unembed.model.spec import with_tying
+from unembed.planning import plan as plan_module
 from unembed.planning.flops import flops, keys_seen
 from unembed.planning.machines import MACHINES
 from unembed.planning.memory import TrainingShape, training_memory
@@ -226,6 +227,15 @@ def test_a_batch_that_fills_the_device_has_no_more_than_the_runs_tokens():
     assert found.setup.batch_size == 10_000 // (2 * 32)
     assert found.largest_micro_batch > 10_000
     assert plan(spec, Setup(batch_size=1), device="h100", tokens=1, fills=True).setup.batch_size == 1
+
+
+@pytest.mark.parametrize(("load", "is_told"), [(0.1, False), (64.0, True)])
+def test_a_busy_machine_is_told(load, is_told, monkeypatch):
+    """What is measured beside other programs is not what a run will reach."""
+    monkeypatch.setattr(plan_module.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(plan_module.os, "getloadavg", lambda: (load, 0.0, 0.0))
+    assert bool(plan_module._busy_with()) is is_told
+    assert is_told is False or plan_module._busy_with() == "this machine is busy: 64.0 programs want its 8 cores"
 
 
 def test_no_torch_is_needed_for_devices_that_are_elsewhere():

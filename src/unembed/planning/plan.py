@@ -26,6 +26,8 @@ from unembed.results import Result, Table
 TOKENS_PER_PARAMETER = 20
 # What CUDA's own code, the allocator's pieces and the communication library keep of a device.
 RESERVED_SHARE = 0.08
+# Of the cores, so many are busy with something else before it is worth a word.
+_BUSY = 0.6
 _DAY = 86_400
 
 
@@ -195,6 +197,10 @@ def _rates(
     each = threads or max(1, (os.cpu_count() or 1) // setup.devices)
     wanted = pieces(spec, setup.batch_size, setup.context_length)
     notice(f"measuring this machine: {len(wanted)} kinds of work, from a quarter of a second to a few seconds each")
+    if busy := _busy_with():
+        notice(
+            f"{busy}; threads then wait for each other, so this may come out many times too slow. Plan when it is quiet"
+        )
     found = measure(wanted, processes=setup.devices, threads=each)
     set_threads(each)
     return found, measure_flops()
@@ -203,3 +209,9 @@ def _rates(
 def _main_memory() -> int:
     """The machine's memory in bytes, all of it."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _busy_with() -> str:
+    """How busy the cores have been in the last minute, in words; empty where that is not much, or not told."""
+    load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, os.cpu_count() or 1
+    return f"this machine is busy: {load:.1f} programs want its {cores} cores" if load >= _BUSY * cores else ""
