@@ -22,12 +22,15 @@ def float16(x: Array) -> Array:
 def int8_blocks(weight: Array, height: int) -> Array:
     """The numbers that bytes can say: `height` rows of a column share a least number and a step, a 255th of their range.
 
-    The last block is filled up with zeros. float32 throughout, as bytes are made.
+    Before that each row is divided by its largest number. The last block is filled up with zeros. float32 throughout, as
+    bytes are made.
     """
     n_rows, n_columns = weight.shape
     n_blocks = -(-n_rows // height)
     filled = np.zeros((n_blocks * height, n_columns), np.float32)
-    filled[:n_rows] = weight
+    scales = np.abs(weight).max(1, keepdims=True).astype(np.float32)
+    scales[scales == 0] = 1
+    filled[:n_rows] = weight / scales
     made = np.zeros_like(filled)
     for top in range(0, len(filled), height):
         for column in range(n_columns):
@@ -36,4 +39,4 @@ def int8_blocks(weight: Array, height: int) -> Array:
             step = np.float32((entries.max() - least) / np.float32(255))
             counts = np.zeros_like(entries) if step == 0 else np.rint((entries - least) / step)
             made[top : top + height, column] = least + counts.astype(np.float64) * step
-    return made[:n_rows].astype(np.float64)
+    return made[:n_rows].astype(np.float64) * scales

@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from unembed.model.product import is_watched
+
 # So many columns at most are added up one after the other: rounding errors grow with the root of that.
 _LONGEST = 1024
 # A block's width: narrower ones are mostly overhead, wider ones pass what a kernel keeps in registers (28 of 16 numbers).
@@ -37,7 +39,8 @@ class Blocks(NamedTuple):
 
     def weights(self, x: Float[Tensor, "one from_width"]) -> Float[Tensor, " rows"]:
         """The weight of each of those rows, in their order. Local axes: one, from_width, rows."""
-        return x.expand(self.n, self.from_width).reshape(-1)
+        # one after the other in memory, whatever x was: the kernel for bytes knows no strides and reads on
+        return x.expand(self.n, self.from_width).contiguous().view(-1)
 
     def places(self) -> tuple[Int[Tensor, " rows"], Int[Tensor, " bags"]]:
         """The rows, and where each bag of them begins: a block is one bag, or several. Local axes: rows, bags."""
@@ -51,19 +54,20 @@ class Blocks(NamedTuple):
 
 
 def cut(to_width: int, from_width: int) -> Blocks:
-    """Blocks for a matrix: as many for each thread, little to fill up, of about the best width."""
-    n_threads = torch.get_num_threads()
-    most = max(1, to_width // (n_threads * _NARROWEST))
+    """Blocks for a matrix: an even number, little to fill up, of about the best width.
 
-    def cost(each: int) -> tuple[float, int]:
-        width = _width(to_width, each * n_threads)
+    By the matrix alone, not by the threads that are there, since the steps of bytes are those of a block.
+    """
+    most = max(1, to_width // (2 * _NARROWEST))
+
+    def cost(pairs: int) -> tuple[float, int]:
+        width = _width(to_width, 2 * pairs)
         # a block that is too wide costs more than one that is somewhat filled up
-        return (each * n_threads * width / to_width + (width > _WIDEST), abs(width - _BEST))
+        return 2 * pairs * width / to_width + (width > _WIDEST), abs(width - _BEST)
 
-    each = min(range(max(1, most // 3), most + 1), key=cost)
-    n = each * n_threads
-    # of a small matrix not even one block for each thread is worth while
-    n = n if to_width >= n * _REGISTER * 4 else max(1, to_width // (_REGISTER * 4))
+    n = 2 * min(range(max(1, most // 3), most + 1), key=cost)
+    # a small matrix is not worth two
+    n = n if to_width >= n * _REGISTER * 4 else 1
     return Blocks(to_width, from_width, n, _width(to_width, n))
 
 
@@ -71,10 +75,15 @@ def _width(to_width: int, n: int) -> int:
     return -(-to_width // (n * _REGISTER)) * _REGISTER
 
 
-@lru_cache(maxsize=64)
 def _places(n: int, from_width: int) -> tuple[Tensor, Tensor]:
     """One pair for all matrices of a shape, so that it stays in the processor's caches."""
+    return _made_places(n, from_width) if not is_watched() else _made_places.__wrapped__(n, from_width)
+
+
+@lru_cache(maxsize=64)
+def _made_places(n: int, from_width: int) -> tuple[Tensor, Tensor]:
     pieces = -(-from_width // _LONGEST)
     begins = [block * from_width + piece * from_width // pieces for block in range(n) for piece in range(pieces)]
     with torch.inference_mode(False):
-        return torch.arange(n * from_width, dtype=torch.int32), torch.tensor(begins, dtype=torch.int32)
+        rows = torch.arange(n * from_width, dtype=torch.int32, device="cpu")
+        return rows, torch.tensor(begins, dtype=torch.int32, device="cpu")

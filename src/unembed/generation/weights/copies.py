@@ -4,7 +4,6 @@ Nothing in model/ knows of it: a copy of the model's tree shares every parameter
 exchanged for such as know a way for one row (modules.py, norms.py). The next file to read is rounding.py.
 """
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,16 +12,26 @@ from torch import nn
 
 from unembed.errors import UsageError
 from unembed.generation.checks import check_model
-from unembed.generation.weights.fresh import places_of
 from unembed.generation.weights.joined import Joined
-from unembed.generation.weights.modules import PackedHead, PackedProjection, RowAttention, RowMlp
+from unembed.generation.weights.modules import PackedHead, PackedProjection, RowAttention, RowMlp, copied_fields
 from unembed.generation.weights.norms import RowNorm
 from unembed.generation.weights.packing import WeightKind, check_kind, gains_float32, unavailable
 from unembed.model.attention import AttentionModule
+from unembed.model.head import Head
 from unembed.model.linear import Projection
 from unembed.model.mlp import MlpModule
 from unembed.model.norms import RmsNormModule
 from unembed.model.transformer import Transformer
+
+# What stands in the place of what, and the fields that it has beside.
+_DERIVED: dict[type[nn.Module], type[nn.Module]] = {
+    RowAttention: AttentionModule,
+    RowMlp: MlpModule,
+    PackedProjection: Projection,
+    PackedHead: Head,
+    RowNorm: RmsNormModule,
+}
+_FIELDS = ("derived", "derived_table", "_origin", "_zeros")
 
 
 def with_weights(model: Transformer, kind: WeightKind) -> Transformer:
@@ -30,8 +39,9 @@ def with_weights(model: Transformer, kind: WeightKind) -> Transformer:
 
     What a new token passes through is packed; prompts and batches go through the exact weights, which both models share.
     `float32` packs the numbers themselves: the same ids but where two scores are equal to the last digits. The others round.
-    When the exact weights change (training, load_state_dict) the packed ones are old: those of float32 are no longer asked,
-    with the others the next token is refused, and this has to be called again. Raises: UsageError where a kind does not exist
+    So do those that look on: hooks on a projection, gradients, torch's modes, a compiler. When the exact weights change
+    (training, load_state_dict) the packed ones are old: those of float32 are no longer asked, with the others the next token
+    is refused, and this has to be called again. Raises: UsageError where a kind does not exist
     or cannot be had here; InputError where numbers do not fit it.
     """
     kind = check_kind(kind)
@@ -43,8 +53,7 @@ def with_weights(model: Transformer, kind: WeightKind) -> Transformer:
         norm: RowNorm(norm) for norm in model.modules() if isinstance(norm, RmsNormModule)
     }
     if kind != "float32":
-        table = model.unembed_table()
-        exchanged[model.head] = PackedHead(model.head, table, kind, places_of(model, table))
+        exchanged[model.head] = PackedHead(model.head, model.unembed_table(), kind)
     if kind != "float32" or gains_float32(device):
         for name, module, owns in _products(model):
             exchanged[module] = _in_place_of(module, Joined(owns, kind, name))
@@ -110,12 +119,19 @@ def _rebuilt(root: Transformer, exchanged: dict[nn.Module, nn.Module]) -> Transf
     """A copy of the tree of modules, with another one in place of each that is `exchanged`; parameters are shared."""
 
     def rebuild(module: nn.Module) -> nn.Module:
-        new = copy.copy(exchanged.get(module, module))
+        new = exchanged[module] if module in exchanged else _plain(module)
         fields: dict[str, Any] = vars(new)
-        fields["_parameters"] = dict(module._parameters)
         fields["_modules"] = {key: None if child is None else rebuild(child) for key, child in module._modules.items()}
         return new
 
     made = rebuild(root)
     assert isinstance(made, Transformer)
     return made
+
+
+def _plain(module: nn.Module) -> nn.Module:
+    """A copy of a module that shares its parameters; of one that stood in another's place, as that one was."""
+    kind = next((plain for derived, plain in _DERIVED.items() if type(module) is derived), type(module))
+    new: nn.Module = object.__new__(kind)
+    vars(new).update({name: field for name, field in copied_fields(module).items() if name not in _FIELDS})
+    return new

@@ -5,14 +5,15 @@ one row at a time (a prompt, a batch) goes through the parameters themselves, as
 for one row only. The next file to read is norms.py.
 """
 
-from collections.abc import Sequence
+import copy
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from unembed.generation.weights.fresh import Origin
-from unembed.generation.weights.joined import Joined
+from unembed.generation.weights.joined import Joined, takes_packed
 from unembed.generation.weights.packing import WeightKind, pack
 from unembed.model.attention import AttentionModule
 from unembed.model.head import Head
@@ -25,7 +26,7 @@ class RowAttention(AttentionModule):
     """As `AttentionModule`, with q, k and v of a single vector by one product."""
 
     def __init__(self, own: AttentionModule, derived: Joined) -> None:
-        _become(self, own)
+        become(self, own)
         self.derived = derived
 
     def _projected(self, attn_in: Float[Tensor, "batch pos d_model"]) -> tuple[Tensor, Tensor, Tensor]:
@@ -41,7 +42,7 @@ class RowMlp(MlpModule):
     """As `MlpModule` with a gate, whose gate and up of a single vector are one product."""
 
     def __init__(self, own: MlpModule, derived: Joined) -> None:
-        _become(self, own)
+        become(self, own)
         self.derived = derived
 
     def _widened(
@@ -59,7 +60,7 @@ class PackedProjection(Projection):
     """As `Projection`, with the packed matrix for a single row. Axes: `from_width`, `to_width` are local."""
 
     def __init__(self, own: Projection, derived: Joined) -> None:
-        _become(self, own)
+        become(self, own)
         self.derived = derived
 
     def forward(self, x: Float[Tensor, "*axes from_width"]) -> Float[Tensor, "*axes to_width"]:
@@ -71,29 +72,23 @@ class PackedProjection(Projection):
 class PackedHead(Head):
     """As `Head`, with `derived_table`, a packed copy of the unembedding table, for a single row.
 
-    A tied head stays tied: the copy is made from the table that embeds, which goes on embedding. `places` are the modules
-    that hold the table, and its name there.
+    A tied head stays tied: the copy is made from the table that embeds, which goes on embedding.
     """
 
-    def __init__(
-        self,
-        own: Head,
-        unembed_table: Float[Tensor, "vocab d_model"],
-        kind: WeightKind,
-        places: Sequence[tuple[nn.Module, str]],
-    ) -> None:
-        _become(self, own)
-        self._origin = Origin([*places, (own, "bias")], "the unembedding table")
+    def __init__(self, own: Head, unembed_table: Float[Tensor, "vocab d_model"], kind: WeightKind) -> None:
+        become(self, own)
+        self._origin = Origin([unembed_table, own.bias], "the unembedding table")
         self.derived_table = pack(kind, unembed_table, own.bias, "the unembedding table")
 
     def forward(
         self, normed: Float[Tensor, "batch pos d_model"], embed_table: Float[Tensor, "vocab d_model"], tap: Tap
     ) -> Float[Tensor, "batch pos vocab"]:
         """Scores every row of the table; see `Head.forward`. The tap `unembed.table` is not called for a single row."""
-        if not is_one_row(normed):
+        parameters = [embed_table if self.table is None else self.table, self.bias]
+        if not is_one_row(normed) or not takes_packed(normed, (), parameters):
             return super().forward(normed, embed_table, tap)
-        self._origin.check()
-        logits = self.derived_table.product(self.features(normed).view(1, -1)).view(1, 1, -1)
+        self._origin.check(parameters)
+        logits = self.derived_table.product(self.features(normed).reshape(1, -1)).view(1, 1, -1)
         if (cap := self.spec.softcap) is not None:
             logits = cap * torch.tanh(logits / cap)
         return tap("logits", logits)
@@ -104,7 +99,12 @@ def is_one_row(x: Float[Tensor, "*axes width"]) -> bool:
     return x.numel() == x.shape[-1]
 
 
-def _become(new: nn.Module, own: nn.Module) -> None:
+def become(new: nn.Module, own: nn.Module) -> None:
     """Gives a new module all that another one has, the parameters and modules themselves."""
     nn.Module.__init__(new)
-    vars(new).update(vars(own) | {"_parameters": dict(own._parameters), "_modules": dict(own._modules)})
+    vars(new).update(copied_fields(own))
+
+
+def copied_fields(own: nn.Module) -> dict[str, Any]:
+    """A module's fields, its dictionaries (parameters, modules, hooks) as copies, so that what is added is added to one."""
+    return {name: copy.copy(value) if isinstance(value, dict) else value for name, value in vars(own).items()}

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unembed.generation.weights.modules import become
 from unembed.model.norms import RmsNormModule
 from unembed.model.product import is_watched, wants_gradient
 
@@ -19,9 +20,8 @@ class RowNorm(RmsNormModule):
     """As `RmsNormModule`, with its very gain; for a single row in float32 the squares are summed in another order."""
 
     def __init__(self, own: RmsNormModule) -> None:
-        torch.nn.Module.__init__(self)  # the norm's own would allocate a gain
-        self.eps, self.width, self.is_one_plus, self.gain = own.eps, own.width, own.is_one_plus, own.gain
-        self._zeros = torch.zeros(own.width)
+        become(self, own)
+        self._zeros = torch.zeros(own.width, dtype=torch.float32, device="cpu")
 
     def forward(self, x: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
         """Normalises the last axis."""

@@ -13,12 +13,14 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from unembed.errors import InputError, UsageError
-from unembed.generation.weights.bags import Blocks, cut
+from unembed.generation.weights.bags import cut
 
 WeightKind = Literal["float32", "bfloat16", "float16", "int8"]
 KINDS: tuple[WeightKind, ...] = get_args(WeightKind)
 _HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _STEPS = 255
+# So many rows are turned into bytes together: some megabytes.
+_AT_ONCE = 4096
 
 
 class Packed(Protocol):
@@ -49,7 +51,7 @@ def pack(
     if not bool(torch.isfinite(weight).all()):
         raise InputError(f"weights: {name} holds a number that is not finite, so nothing can be made of it")
     if kind == "int8":
-        return Int8(weight, bias, name)
+        return Int8(weight, bias)
     return Half(weight, bias, _HALVES[kind], name)
 
 
@@ -98,18 +100,19 @@ class Half:
 
 
 class Int8:
-    """Bytes: of each column of a block the least number and a step, and how many steps an entry lies above it.
+    """Bytes: each row has a scale, its largest number; of what is left, each column of a block (bags.py) has a least number and
+    a step, and a byte says how many steps an entry lies above that.
 
-    A step is (largest - least) / 255, so an entry errs by half of that; blocks (bags.py) are some hundred rows high. The vector
-    is not rounded, and sums are taken in float32.
+    A step is (largest - least) / 255, so an entry errs by 1 / 255 of its row's scale at most. The vector is not rounded, and
+    sums are taken in float32. Without the rows' scales a few large rows would set the steps of all the others in their block.
     """
 
-    def __init__(
-        self, weight: Float[Tensor, "to_width from_width"], bias: Float[Tensor, " to_width"] | None, name: str
-    ) -> None:
+    def __init__(self, weight: Float[Tensor, "to_width from_width"], bias: Float[Tensor, " to_width"] | None) -> None:
         self._blocks, self._bias = cut(*weight.shape), bias
-        self._bytes = _in_bytes(self._blocks, weight, name)
-        self.n_bytes = self._bytes.numel()
+        self._scales = weight.abs().amax(1)
+        divisors = torch.where(self._scales > 0, self._scales, 1.0)  # a row of zeros has none, and stays one
+        self._bytes = _in_bytes(self._blocks.arranged(weight / divisors[:, None]))
+        self.n_bytes = self._bytes.numel() + 4 * len(self._scales)
 
     def product(self, x: Float[Tensor, "one from_width"]) -> Float[Tensor, "one to_width"]:
         """The sum over k of x[k] times column k, whose entries are made from their bytes on the way."""
@@ -118,7 +121,7 @@ class Int8:
             self._bytes, rows, begins, False, _SUM, False, self._blocks.weights(x.detach())
         )
         out = self._blocks.result(sums)
-        return out if self._bias is None else out + self._bias
+        return out * self._scales if self._bias is None else torch.addcmul(self._bias, out, self._scales)
 
 
 def unavailable(kind: WeightKind, device: torch.device) -> str | None:
@@ -150,31 +153,27 @@ def gains_float32(device: torch.device) -> bool:
 _SUM = 0
 
 
-def _in_bytes(
-    blocks: Blocks, weight: Float[Tensor, "to_width from_width"], name: str
-) -> UInt8[Tensor, "bags width_and_8"]:
-    """Each row: the bytes, then the step and the least number, float32 each.
-
-    Local axes: from_width, to_width, bags, width_and_8.
-    """
-    columns = blocks.arranged(weight)
-    least = columns.amin(1, keepdim=True)
-    step = (columns.amax(1, keepdim=True) - least) / _STEPS
-    if not bool(torch.isfinite(step).all()):
-        raise InputError(
-            f"weights: {name} holds numbers from {float(weight.min()):.3g} to {float(weight.max()):.3g}, whose distance "
-            "float32 cannot hold; take bfloat16"
-        )
-    # a column of one number has no step
-    counts = torch.where(step > 0, (columns - least) / step, 0.0).round_().clamp_(0, _STEPS)
-    return torch.cat((counts.byte(), torch.cat((step, least), 1).view(torch.uint8)), 1)
+def _in_bytes(columns: Float[Tensor, "rows width"]) -> UInt8[Tensor, "rows width_and_8"]:
+    """Each row: the bytes, then the step and the least number, float32 each. Local axes: rows, width, width_and_8."""
+    out = columns.new_empty(len(columns), columns.shape[1] + 8, dtype=torch.uint8)
+    for part, into in zip(torch.split(columns, _AT_ONCE), torch.split(out, _AT_ONCE), strict=True):
+        least = part.amin(1, keepdim=True)
+        step = (part.amax(1, keepdim=True) - least) / _STEPS
+        # a column of one number has no step
+        into[:, :-8] = torch.where(step > 0, (part - least) / step, 0.0).round_().clamp_(0, _STEPS)
+        into[:, -8:] = torch.cat((step, least), 1).view(torch.uint8)
+    return out
 
 
 def _reads_bytes() -> bool:
     """Whether this build has the kernel and it gives the right answer."""
-    weight = torch.tensor([[0.0, 255.0, 51.0], [255.0, 0.0, 102.0], [17.0, 34.0, 255.0]])  # whole steps
+    # whole steps of each column, and a one in each row
+    steps = torch.tensor(
+        [[0.0, 255.0, 51.0], [255.0, 0.0, 255.0], [17.0, 255.0, 0.0]], dtype=torch.float32, device="cpu"
+    )
+    weight = steps / _STEPS
     try:
-        found = Int8(weight, None, "a probe").product(torch.ones(1, 3))
+        found = Int8(weight, None).product(torch.ones_like(weight[:1]))
     except (RuntimeError, NotImplementedError, AttributeError):
         return False
     return torch.allclose(found, weight.sum(1), rtol=1e-5)
