@@ -214,7 +214,7 @@ def test_a_share_that_is_high_enough_hints_at_nothing(peak, monkeypatch):
     monkeypatch.setattr(progress, "PLAIN_EVERY_SECONDS", 0.0)
     monkeypatch.setattr(progress, "set_threads", lambda n: 2)
     trainer = trainer_of(run_config(steps=1000))
-    fast = int(0.1 * 1e9 / flops(trainer.config.model).training)
+    fast = int(0.2 * 1e9 / flops(trainer.config.model).training)
     with screens() as (_, err):
         watching = Progress(quiet=False)
         for step in range(0, 60, 4):

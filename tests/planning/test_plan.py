@@ -229,6 +229,13 @@ def test_a_batch_that_fills_the_device_has_no_more_than_the_runs_tokens():
     assert plan(spec, Setup(batch_size=1), device="h100", tokens=1, fills=True).setup.batch_size == 1
 
 
+def test_no_context_is_planned_that_the_model_has_no_positions_for():
+    with pytest.raises(UsageError, match=r"context is 1,025 tokens, and the model has 1,024 learned positions"):
+        plan(preset("gpt2").spec, Setup(batch_size=1, context_length=1025), device="a100")
+    assert plan(preset("gpt2").spec, Setup(batch_size=1, context_length=1024), device="a100").fits
+    assert plan(preset("llama-3-8b").spec, Setup(batch_size=1, context_length=9_000), device="h100").seconds > 0
+
+
 @pytest.mark.parametrize(("load", "is_told"), [(0.1, False), (64.0, True)])
 def test_a_busy_machine_is_told(load, is_told, monkeypatch):
     """What is measured beside other programs is not what a run will reach."""

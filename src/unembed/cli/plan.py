@@ -102,7 +102,6 @@ def command(
         fills=batch_size is None,
         notice=lambda sentence: say(sentence, quiet=quiet),
     )
-    write_result(as_result(found), output_format)
     if not found.fits:
         room, needed = found.memory_bytes, found.memory.peak
         fed = f"{found.setup.batch_size} x {found.setup.context_length:,} tokens"
@@ -111,6 +110,7 @@ def command(
             f"it does not fit: {fed} take {needed / 1e9:,.1f} GB of a device, and {room / 1e9:,.1f} GB are there. {hint}",
             quiet=quiet,
         )
+    write_result(as_result(found), output_format)
     if tokens is None:
         say(f"the run is {TOKENS_PER_PARAMETER} tokens for each parameter; give --tokens for another", quiet=quiet)
     if device != "cpu":

@@ -25,7 +25,7 @@ LIVE_EVERY_SECONDS = 0.2
 SAMPLE_CHARACTERS = 100
 # Below this share of the peak, for so many lines with a speed in a row and so many seconds of steps, threads wait more than
 # they work.
-LOW_SHARE, LOW_LINES, LOW_SECONDS = 0.05, 3, 10.0
+LOW_SHARE, LOW_LINES, LOW_SECONDS = 0.1, 2, 10.0
 FEWER_THREADS = (
     "hint: the run uses little of this machine's peak; --threads 1 may be faster when other programs are busy"
 )

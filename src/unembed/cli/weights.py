@@ -59,7 +59,7 @@ def writing_model(
         return made, {"weights": {"kind": kind, "derived_bytes": derived_bytes(made)}}
     facts = dict(rounding_error(model, made, prompt_ids[-_MOST_MEASURED:]).values)
     say(
-        f"{kind} weights: {derived_bytes(made) / 1e6:,.0f} MB beside the model's own. On the last {facts['n_positions']} "
+        f"{kind} weights: {_megabytes(derived_bytes(made))} beside the model's own. On the last {facts['n_positions']} "
         f"tokens of the prompt the scores differ by {facts['worst_logit_difference']:.2g} nats at most, the distributions by "
         f"{facts['kl_nats']:.2g} nats (KL), and the greedy choice is the same at {facts['greedy_agreement']:.0%}",
         quiet=quiet,
@@ -77,6 +77,10 @@ def guessed(writing: "Writing", n_guesses: int, *, quiet: bool) -> dict[str, Any
         quiet=quiet,
     )
     return {"lookup": {name: getattr(made, name) for name in ("n_forwards", "n_guessed", "n_guessed_right")}}
+
+
+def _megabytes(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:,.{0 if n_bytes >= 1e7 else 2}f} MB"
 
 
 def _gains(model: "Transformer", n_tokens: int) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 
 from unembed.errors import UsageError
 from unembed.model.counts import count
-from unembed.model.spec import TransformerSpec
+from unembed.model.spec import Learned, TransformerSpec
 from unembed.planning.flops import flops
 from unembed.planning.machines import MACHINES, Machine
 from unembed.planning.pieces import pieces
@@ -70,6 +70,11 @@ def plan(
     Raises: UsageError for a setup that cannot be.
     """
     check_setup(setup)
+    position, context_length = spec.embedding.position, setup.context_length
+    if isinstance(position, Learned) and context_length > (most := position.n_rows - position.offset):
+        raise UsageError(
+            f"plan: context is {context_length:,} tokens, and the model has {most:,} learned positions; give at most as many"
+        )
     machine = None if device == "cpu" else _machine(device)
     memory_bytes = int(machine.memory_bytes * (1 - RESERVED_SHARE)) if machine else _main_memory() // setup.devices
     largest = largest_batch(spec, setup, memory_bytes, on_cores=machine is None)

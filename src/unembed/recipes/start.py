@@ -288,3 +288,5 @@ def _restore(run: RunFolder, trainer: Trainer, say: Say) -> None:
     if processes.is_first:
         run.truncate_logs(step)
     say(f"the run is finished at step {step}" if trainer.is_finished else f"going on after step {step}")
+    if step >= trainer.config.training.steps:
+        say("a larger total of --steps would go on from there")
