@@ -1,7 +1,9 @@
 """`unembed sample --weights` and `--lookup`: the same text, or what the rounding did; what is said of it and told in JSON."""
 
+import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,8 +12,9 @@ from commands import command, environment, run, screens
 from unembed import runtime
 from unembed.cli import main
 from unembed.cli import weights as cli_weights
+from unembed.generation.weights import copies
 from unembed.generation.weights.copies import derived_bytes, packed_bytes
-from unembed.generation.weights.packing import unavailable
+from unembed.generation.weights.packing import gains_float32, has_bags, unavailable
 from unembed.model.init import Gpt2Init, build
 from unembed.model.presets import preset
 
@@ -31,7 +34,7 @@ def test_float32_and_guesses_give_the_same_text(trained):
     laid = sampled(trained, *GREEDY, "--weights", "float32").json
     told = laid.pop("weights")
     assert told["kind"] == "float32"
-    assert told["derived_bytes"] > 0
+    assert (told["derived_bytes"] > 0) is gains_float32(torch.device("cpu"))
     assert laid["ids"] == plain["ids"]
     assert laid["text"] == plain["text"]
     done = sampled(trained, *GREEDY, "--lookup", "4")
@@ -40,6 +43,17 @@ def test_float32_and_guesses_give_the_same_text(trained):
     assert told["n_forwards"] + told["n_guessed_right"] >= 24
     said = f"24 tokens in {told['n_forwards']} forwards: {told['n_guessed_right']} of {told['n_guessed']} guesses were right"
     assert said in done.err
+    assert re.search(r"24 tokens in [0-9.]+ s \([0-9,]+ tokens/s\)", done.err)
+    assert "tokens/s" not in run("sample", trained, *GREEDY).err
+
+
+@pytest.mark.parametrize(("n_forwards", "n_right", "is_advised"), [(23, 1, True), (17, 7, True), (12, 12, False)])
+def test_guesses_that_are_seldom_right_are_advised_against(n_forwards, n_right, is_advised):
+    """Beside eight guesses a forward of a processor costs about one and a half."""
+    made = SimpleNamespace(ids=[1] * 24, n_forwards=n_forwards, n_guessed=8 * n_forwards, n_guessed_right=n_right)
+    with screens() as (_, err):
+        cli_weights.guessed(SimpleNamespace(continuation=made), 8, quiet=False)
+    assert ("leave --lookup out" in err.text) is is_advised
 
 
 @pytest.mark.parametrize("kind", HERE)
@@ -63,6 +77,7 @@ def test_candidates_are_those_of_the_chosen_weights(trained):
 
 
 def test_only_a_large_model_and_a_long_text_are_packed_and_only_where_there_is_room(monkeypatch):
+    monkeypatch.setattr(copies, "gains_float32", has_bags)
     model = build(preset("mini-gpt").spec, Gpt2Init(std=0.1), seed=0)
     for large, n_tokens, dtype, free, is_packed in (
         (2**24, 100, torch.float32, 2**40, False),

@@ -71,11 +71,11 @@ def tied_rows(dtype=torch.float32):
 
 
 @pytest.mark.parametrize("prompt", [[3, 1, 4, 3, 1, 4], [9, 3, 9, 3], [12, 6]])
-def test_among_equals_the_lowest_id_is_chosen_with_guesses_too(prompt):
+def test_equals_are_told_apart_as_without_guesses(prompt):
+    """By the last bits, which differ from kernel to kernel: a row's may depend on where it stands."""
     model = tied_rows()
     plain, guessed = both(model, prompt, 4)
     same(plain, guessed)
-    assert max(plain.ids) < 7
     assert guessed.logprobs == plain.logprobs  # all is computed again, as without guesses, to the last bit
 
 

@@ -129,11 +129,25 @@ def test_where_a_kernel_is_missing_it_is_said_what_to_take(monkeypatch):
     assert "no kernel for bytes on this processor; take float16 or bfloat16" in unavailable("int8", CPU)
     assert "int8 weights are made for processors, and the model is on meta" in unavailable("int8", torch.device("meta"))
 
-    def missing(*_):
+    def missing(*_, **__):
         raise NotImplementedError("not implemented for Half")
 
+    monkeypatch.setattr(torch, "embedding_bag", missing)
     monkeypatch.setattr(packing.F, "linear", missing)
     assert unavailable("float16", CPU) == "torch has no float16 product on cpu here; take float32"
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_by_rows_and_by_columns_16_bits_give_the_same_to_a_rounding(kind, monkeypatch):
+    weight, bias, x = (torch.tensor(numbers(*shape)) for shape in ((640, 1100), (640,), (1, 1100)))
+    found = []
+    for has in (True, False):
+        monkeypatch.setattr(packing, "has_bags", lambda device, has=has: has)
+        found.append(pack(kind, weight, bias, "w"))
+    assert [type(one).__name__ for one in found] == ["Columns", "Rows"]
+    columns, rows = (one.product(x) for one in found)
+    unit = 2.0**-7 if kind == "bfloat16" else 2.0**-10
+    assert ((columns - rows).abs() <= unit * (columns - bias).abs() + 1e-4).all()
 
 
 @pytest.mark.skipif(unavailable("int8", CPU) is not None, reason="no kernel for bytes on this processor")

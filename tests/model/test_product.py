@@ -19,10 +19,11 @@ TOLERANCE = 3e-5
 
 @pytest.fixture
 def called(monkeypatch):
-    """Small products take oneDNN, too; a list of those that did."""
-    if not module._is_quicker_here():
+    """Small products take oneDNN, too, and on every maker's processor; a list of those that did."""
+    if not module.has_onednn():
         pytest.skip("needs oneDNN on a processor with AVX-512")
     found, plain = [], module._onednn
+    monkeypatch.setattr(module, "_is_quicker_here", lambda: True)
     monkeypatch.setattr(module, "LEAST_WORK", 1)
     monkeypatch.setattr(module, "LEAST_WORK_ONE_ROW", 1)
     monkeypatch.setattr(module, "LEAST_WORK_LEARNING", 1)
@@ -201,6 +202,30 @@ def test_small_products_and_shapes_that_do_not_fit_are_left_to_linear():
         product(torch.randn(4096, 95), torch.randn(4096, 96))
     with pytest.raises(RuntimeError):
         product(torch.randn(4096, 96), torch.randn(4096, 96), torch.randn(5))
+
+
+def test_where_mkl_is_at_home_it_gets_everything(called, monkeypatch):
+    x, weight = tensors((5, 96), (33, 96))
+    monkeypatch.undo()
+    for is_intel in (True, False):
+        monkeypatch.setattr(module, "is_intel", lambda is_intel=is_intel: is_intel)
+        monkeypatch.setattr(module, "LEAST_WORK", 1)
+        assert suits(x, weight, learns=False) is not is_intel
+
+
+@pytest.mark.parametrize(
+    ("told", "is_intel"), [("vendor_id\t: GenuineIntel\n", True), ("vendor_id\t: AuthenticAMD\n", False), ("", False)]
+)
+def test_the_maker_is_read_from_the_system(told, is_intel, monkeypatch):
+    monkeypatch.setattr(module.Path, "read_text", lambda *_, **__: told)
+    assert module.is_intel.__wrapped__() is is_intel
+
+    def missing(*_, **__):
+        raise FileNotFoundError("/proc/cpuinfo")
+
+    monkeypatch.setattr(module.Path, "read_text", missing)
+    monkeypatch.setattr(module.platform, "processor", lambda: "Intel64 Family 6 Model 85 Stepping 7, GenuineIntel")
+    assert module.is_intel.__wrapped__()
 
 
 def test_a_seeded_fault_shows(called, monkeypatch):

@@ -5,6 +5,7 @@ Many prompts at once come from prompts.py, the next file to read.
 
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,7 @@ from unembed.cli.paths import complete_model
 from unembed.cli.prompts import parses_specials, read_prompt, read_prompts, specials_option
 from unembed.cli.render import format_option, quiet_option, say, write_result
 from unembed.cli.unread import tell_unread
-from unembed.cli.weights import guessed, weight_options, writing_model
+from unembed.cli.weights import guessed, told_speed, weight_options, writing_model
 from unembed.errors import UnembedError
 from unembed.visible import visible
 
@@ -183,6 +184,7 @@ def _one(
     clean = _for_a_terminal if sys.stdout.isatty() else str
     if is_live:
         click.echo(clean(prompt), nl=False)
+    began = time.perf_counter()
     try:
         for (new,) in write(loaded, [writing], seeds=[seed], **options):
             if is_live:
@@ -193,6 +195,8 @@ def _one(
         raise
     if is_live:
         _end_line(says_more=not quiet)
+    asked = weights is not None or options["lookup"] > 0
+    told_speed(writing, time.perf_counter() - began, asked=asked, quiet=quiet)
     facts |= guessed(writing, options["lookup"], quiet=quiet)
     if not is_live:
         write_result(Result(name="sample", values=writing.values() | facts), output_format)

@@ -77,6 +77,6 @@ def command(
     name = shlex.quote(outcome.run)
     say(
         f"\nThree next commands:\n  unembed sample {name} --tokens 60 --seed 1\n"
-        f"  unembed count {name}\n  unembed train YOUR.txt --recipe nanogpt-cpu --out runs/mine",
+        f"  unembed count {name}\n  unembed train my.txt --recipe nanogpt-cpu --out runs/mine",
         quiet=quiet,
     )

@@ -3,6 +3,7 @@
 The next file to read is ../generation/weights/packing.py.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ _LARGE = 2**24
 _LONG = 48
 # Of the free memory at most this part is spent on it without being asked.
 _SPARE = 3
+# A forward with guesses costs a processor about so many without: with fewer tokens from each, guessing is slower than nothing.
+_PAYS = 1.5
 
 
 def weight_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,10 +61,11 @@ def writing_model(
     if chosen == "float32":
         return made, {"weights": {"kind": kind, "derived_bytes": derived_bytes(made)}}
     facts = dict(rounding_error(model, made, prompt_ids[-_MOST_MEASURED:]).values)
+    n_same = round(facts["greedy_agreement"] * facts["n_positions"])
     say(
         f"{kind} weights: {_megabytes(derived_bytes(made))} beside the model's own. On the last {facts['n_positions']} "
         f"tokens of the prompt the scores differ by {facts['worst_logit_difference']:.2g} nats at most, the distributions by "
-        f"{facts['kl_nats']:.2g} nats (KL), and the greedy choice is the same at {facts['greedy_agreement']:.0%}",
+        f"{facts['kl_nats']:.2g} nats (KL), and the greedy choice is the same at {n_same} of them",
         quiet=quiet,
     )
     return made, {"weights": {"kind": kind, **facts}}
@@ -72,11 +76,21 @@ def guessed(writing: "Writing", n_guesses: int, *, quiet: bool) -> dict[str, Any
     if not n_guesses:
         return {}
     made = writing.continuation
+    seldom = made.n_forwards and len(made.ids) < _PAYS * made.n_forwards
+    advice = "; so few make it no faster on a processor, leave --lookup out" if seldom else ""
     say(
-        f"{len(made.ids)} tokens in {made.n_forwards} forwards: {made.n_guessed_right} of {made.n_guessed} guesses were right",
+        f"{len(made.ids)} tokens in {made.n_forwards} forwards: {made.n_guessed_right} of {made.n_guessed} guesses were "
+        f"right{advice}",
         quiet=quiet,
     )
     return {"lookup": {name: getattr(made, name) for name in ("n_forwards", "n_guessed", "n_guessed_right")}}
+
+
+def told_speed(writing: "Writing", seconds: float, *, asked: bool, quiet: bool) -> None:
+    """How fast a text was written, for people who watch it or who `asked` for a way to write faster."""
+    n = len(writing.continuation.ids)
+    if n and (asked or sys.stderr.isatty()):
+        say(f"{n:,} {'token' if n == 1 else 'tokens'} in {seconds:,.1f} s ({n / seconds:,.0f} tokens/s)", quiet=quiet)
 
 
 def _megabytes(n_bytes: int) -> str:

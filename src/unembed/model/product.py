@@ -1,16 +1,18 @@
 """x W^T + b, by the quicker of the two libraries that torch brings for float32 on a processor.
 
-torch hands float32 products to MKL. On processors with AVX-512 that are not Intel's, MKL does not use it, and for a wide
-table (few rows, many columns) it is slow everywhere; oneDNN, which torch has for its other types, makes its code for the
-processor that it finds. docs/decisions/0015 has the measurements. The same sums in another order: results differ in the last
+torch hands float32 products to MKL. On processors with AVX-512 that are not Intel's, MKL does not use it; oneDNN, which torch
+has for its other types, makes its code for the processor that it finds. On Intel's own MKL is the quicker one for nearly all
+shapes and keeps them. docs/decisions/0015 has the measurements. The same sums in another order: results differ in the last
 digits. Everything else (accelerators, other types, compiled code, anything that watches torch's own operators) takes
 `torch.nn.functional.linear`, and so does all of it under `torch.backends.mkldnn.flags(enabled=False)`. The next file to
 read is linear.py.
 """
 
 import os
+import platform
 import time
 from functools import cache
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -70,13 +72,28 @@ def suits(x: Tensor, weight: Tensor, *, learns: bool) -> bool:
     )
 
 
-@cache
 def _is_quicker_here() -> bool:
+    return has_onednn() and not is_intel()
+
+
+@cache
+def has_onednn() -> bool:
+    """Whether this build's oneDNN can be called by itself, and makes its code for this processor."""
     return (
         torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         and torch.backends.cpu.get_cpu_capability() == "AVX512"
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     )
+
+
+@cache
+def is_intel() -> bool:
+    """Whether the processor is of MKL's own maker: there it is the quickest for nearly every product, a single row included."""
+    try:
+        told = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # Windows says it so
+        told = platform.processor()
+    return "GenuineIntel" in told
 
 
 def _is_row(bias: Tensor, weight: Tensor) -> bool:

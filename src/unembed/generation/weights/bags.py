@@ -17,7 +17,8 @@ from torch import Tensor
 
 from unembed.model.product import is_watched
 
-# So many columns at most are added up one after the other: rounding errors grow with the root of that.
+# So many columns at most are added up one after the other where it is to be exact: rounding errors grow with the root of that,
+# and stay far below what 16 bits or bytes have lost.
 _LONGEST = 1024
 # A block's width: narrower ones are mostly overhead, wider ones pass what a kernel keeps in registers (28 of 16 numbers).
 _BEST, _NARROWEST, _WIDEST = 288, 192, 400
@@ -40,11 +41,11 @@ class Blocks(NamedTuple):
     def weights(self, x: Float[Tensor, "one from_width"]) -> Float[Tensor, " rows"]:
         """The weight of each of those rows, in their order. Local axes: one, from_width, rows."""
         # one after the other in memory, whatever x was: the kernel for bytes knows no strides and reads on
-        return x.expand(self.n, self.from_width).contiguous().view(-1)
+        return torch.cat([x] * self.n, 1).view(-1)
 
-    def places(self) -> tuple[Int[Tensor, " rows"], Int[Tensor, " bags"]]:
-        """The rows, and where each bag of them begins: a block is one bag, or several. Local axes: rows, bags."""
-        return _places(self.n, self.from_width)
+    def places(self, *, in_pieces: bool) -> tuple[Int[Tensor, " rows"], Int[Tensor, " bags"]]:
+        """The rows, and where each bag of them begins: a block is one bag, or several `in_pieces`. Local axes: rows, bags."""
+        return _places(self.n, self.from_width, -(-self.from_width // _LONGEST) if in_pieces else 1)
 
     def result(self, sums: Float[Tensor, "bags width"]) -> Float[Tensor, "one to_width"]:
         """The bags' sums as one row, without what was filled up. Local axes: bags, width, one, to_width."""
@@ -75,14 +76,13 @@ def _width(to_width: int, n: int) -> int:
     return -(-to_width // (n * _REGISTER)) * _REGISTER
 
 
-def _places(n: int, from_width: int) -> tuple[Tensor, Tensor]:
+def _places(n: int, from_width: int, pieces: int) -> tuple[Tensor, Tensor]:
     """One pair for all matrices of a shape, so that it stays in the processor's caches."""
-    return _made_places(n, from_width) if not is_watched() else _made_places.__wrapped__(n, from_width)
+    return (_made_places if not is_watched() else _made_places.__wrapped__)(n, from_width, pieces)
 
 
 @lru_cache(maxsize=64)
-def _made_places(n: int, from_width: int) -> tuple[Tensor, Tensor]:
-    pieces = -(-from_width // _LONGEST)
+def _made_places(n: int, from_width: int, pieces: int) -> tuple[Tensor, Tensor]:
     begins = [block * from_width + piece * from_width // pieces for block in range(n) for piece in range(pieces)]
     with torch.inference_mode(False):
         rows = torch.arange(n * from_width, dtype=torch.int32, device="cpu")

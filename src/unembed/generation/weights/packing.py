@@ -14,6 +14,7 @@ from torch import Tensor
 
 from unembed.errors import InputError, UsageError
 from unembed.generation.weights.bags import cut
+from unembed.model.product import is_intel
 
 WeightKind = Literal["float32", "bfloat16", "float16", "int8"]
 KINDS: tuple[WeightKind, ...] = get_args(WeightKind)
@@ -29,7 +30,7 @@ class Packed(Protocol):
     n_bytes: int
 
     def product(self, x: Float[Tensor, "one from_width"]) -> Float[Tensor, "one to_width"]:
-        """W x + b, in float32; `one` is a single row. Only a Float32 knows of gradients, which it refuses to take."""
+        """W x + b, in float32; `one` is a single row. It takes no gradients."""
         ...
 
 
@@ -47,50 +48,51 @@ def pack(
     """Packs one matrix; `name` is for the error. Raises: InputError where its numbers do not fit the kind."""
     weight, bias = weight.detach(), None if bias is None else bias.detach()
     if kind == "float32":
-        return Float32(weight, bias)
+        return Columns(weight, bias, torch.float32)
     if not bool(torch.isfinite(weight).all()):
         raise InputError(f"weights: {name} holds a number that is not finite, so nothing can be made of it")
     if kind == "int8":
         return Int8(weight, bias)
-    return Half(weight, bias, _HALVES[kind], name)
+    dtype = _HALVES[kind]
+    if (largest := float(weight.abs().max())) > torch.finfo(dtype).max:
+        raise InputError(
+            f"weights: {name} holds {largest:.4g}, and float16 ends at {torch.finfo(dtype).max:g}; "
+            "take bfloat16, which has float32's range"
+        )
+    return Columns(weight, bias, dtype) if has_bags(weight.device) else Rows(weight, bias, dtype)
 
 
-class Float32:
-    """The numbers themselves, in blocks of columns (bags.py); sums are taken in another order."""
+class Columns:
+    """The numbers in blocks of columns (bags.py), in float32 or rounded to 16 bits.
 
-    def __init__(self, weight: Float[Tensor, "to_width from_width"], bias: Float[Tensor, " to_width"] | None) -> None:
+    The vector is rounded to the same type. Sums are taken in float32, in another order than by rows, and rounded to the type.
+    """
+
+    def __init__(
+        self, weight: Float[Tensor, "to_width from_width"], bias: Float[Tensor, " to_width"] | None, dtype: torch.dtype
+    ) -> None:
         self._blocks = cut(*weight.shape)
-        self._columns, self._bias = self._blocks.arranged(weight), bias
-        self.n_bytes = self._columns.numel() * 4
+        self._columns, self._bias = self._blocks.arranged(weight.to(dtype)), bias
+        self._is_exact = dtype == torch.float32
+        self.n_bytes = self._columns.numel() * self._columns.element_size()
 
     def product(self, x: Float[Tensor, "one from_width"]) -> Float[Tensor, "one to_width"]:
-        """The sum over k of x[k] times column k."""
-        rows, begins = self._blocks.places()
-        sums, *_ = torch.embedding_bag(
-            self._columns, rows, begins, mode=_SUM, per_sample_weights=self._blocks.weights(x.detach())
-        )
-        out = self._blocks.result(sums)
+        """The sum over k of x[k] times column k; the bias is added in float32."""
+        rows, begins = self._blocks.places(in_pieces=self._is_exact)
+        # to the type before it is repeated; which changes nothing for float32
+        weights = self._blocks.weights(x.detach().to(self._columns.dtype))
+        sums, *_ = torch.embedding_bag(self._columns, rows, begins, mode=_SUM, per_sample_weights=weights)
+        out = self._blocks.result(sums.float())
         return out if self._bias is None else out + self._bias
 
 
-class Half:
-    """16 bits an entry. The vector is rounded to the same type, sums are kept in float32 by the kernel."""
+class Rows:
+    """16 bits an entry, row by row, for devices whose library has a quick product of its own for that."""
 
     def __init__(
-        self,
-        weight: Float[Tensor, "to_width from_width"],
-        bias: Float[Tensor, " to_width"] | None,
-        dtype: torch.dtype,
-        name: str,
+        self, weight: Float[Tensor, "to_width from_width"], bias: Float[Tensor, " to_width"] | None, dtype: torch.dtype
     ) -> None:
-        largest = float(weight.abs().max())
-        if largest > torch.finfo(dtype).max:
-            raise InputError(
-                f"weights: {name} holds {largest:.4g}, and float16 ends at {torch.finfo(dtype).max:g}; "
-                "take bfloat16, which has float32's range"
-            )
-        self._weight = weight.to(dtype).contiguous()
-        self._bias, self._dtype = bias, dtype
+        self._weight, self._bias, self._dtype = weight.to(dtype).contiguous(), bias, dtype
         self.n_bytes = self._weight.numel() * self._weight.element_size()
 
     def product(self, x: Float[Tensor, "one from_width"]) -> Float[Tensor, "one to_width"]:
@@ -116,7 +118,7 @@ class Int8:
 
     def product(self, x: Float[Tensor, "one from_width"]) -> Float[Tensor, "one to_width"]:
         """The sum over k of x[k] times column k, whose entries are made from their bytes on the way."""
-        rows, begins = self._blocks.places()
+        rows, begins = self._blocks.places(in_pieces=False)
         sums: Tensor = torch.ops.quantized.embedding_bag_byte_rowwise_offsets(
             self._bytes, rows, begins, False, _SUM, False, self._blocks.weights(x.detach())
         )
@@ -137,16 +139,25 @@ def unavailable(kind: WeightKind, device: torch.device) -> str | None:
             else "this build of torch has no kernel for bytes on this processor; take float16 or bfloat16"
         )
     try:
-        probe = torch.ones(2, 8, dtype=_HALVES[kind], device=device)
-        fits = bool((F.linear(probe[:1], probe) == 8).all())
+        probe = torch.ones(2, 8, device=device)
+        fits = bool((pack(kind, probe, None, "probe").product(probe[:1]) == 8).all())
     except (RuntimeError, NotImplementedError):
         fits = False
     return None if fits else f"torch has no {kind} product on {device} here; take float32"
 
 
+def has_bags(device: torch.device) -> bool:
+    """Whether torch makes its kernel for bags for this processor: with AVX2 or AVX-512."""
+    return (
+        device.type == "cpu"
+        and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+        and "fbgemm" in torch.backends.quantized.supported_engines
+    )
+
+
 def gains_float32(device: torch.device) -> bool:
-    """Whether float32 matrices are read sooner packed: where torch makes its kernel for the processor, AVX2 or AVX-512."""
-    return device.type == "cpu" and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    """Whether float32 matrices are read sooner packed: by bags, where MKL is not at home."""
+    return has_bags(device) and not is_intel()
 
 
 # torch's number for bags that are added up
