@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from unembed.checkpoints.foreign.single_files import open_bin
 from unembed.checkpoints.formats.llama2c import EXCUSED, Llama2cConfig, read_config, read_llama2c
 from unembed.checkpoints.formats.microgpt import MicroGptShape, read_count, read_microgpt
 from unembed.errors import CheckpointError
@@ -184,3 +185,14 @@ def test_the_two_kinds_of_bin_are_told_apart_by_their_size(tmp_path):
         read_config(tmp_path / "b.bin")
     with pytest.raises(CheckpointError):
         read_count(tmp_path / "a.bin")
+
+
+def test_a_tokenizer_is_told_from_a_model_that_was_cut_short(data, tmp_path):
+    with pytest.raises(
+        CheckpointError, match=r"tok512\.bin: is a tokenizer's file, which holds no weights; --tokenizer"
+    ):
+        open_bin(data / "weights" / "tok512.bin", None)
+    cut = tmp_path / "cut.bin"
+    cut.write_bytes((data / "weights" / "tok512.bin").read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=r"no llama2\.c file of version 0"):
+        open_bin(cut, None)

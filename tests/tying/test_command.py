@@ -4,6 +4,7 @@ The next file to read is test_sharded.py.
 """
 
 import json
+import shlex
 import struct
 import subprocess
 import sys
@@ -64,12 +65,13 @@ def test_equal_copies_with_the_flag_off_are_false_and_exit_0_and_the_verdict_say
     ],
 )
 def test_what_is_broken_is_printed_all_the_same_and_exits_3(source, options, tied_value, told):
-    done = command("tie", folder(source, **options), "--format", "json")
+    path = folder(source, **options)
+    done = command("tie", path, "--format", "json")
     assert done.code == 3
     assert done.json["tied"] is tied_value
     assert told in done.err
     assert done.err.count("\n") <= 6
-    assert "unembed tie MODEL --repair" in done.json["repair"]
+    assert f"unembed tie {shlex.quote(str(path))} --repair" in done.json["repair"]
 
 
 def test_people_read_a_table_and_scripts_the_checks_as_rows(source):
@@ -255,7 +257,7 @@ def test_a_run_that_is_shared_otherwise_is_told_so_and_names_its_way_out(sharing
     assert done.code == 0, done
     found = command("tie", "run", "--format", "json").json
     assert f"run.json says tied {how}" in [check["detail"] for check in found["checks"]]
-    assert "unembed tie MODEL --repair untie --out DIR writes two tables" in found["repair"]
+    assert "unembed tie run --repair untie --out DIR writes two tables" in found["repair"]
     for to in ("hf", "gguf"):
         refused = command("convert", "run", "out", "--to", to)
         assert refused.code == 3

@@ -1,5 +1,7 @@
 """`unembed tie`: whether a model is really tied, with the evidence, and the repair."""
 
+import shlex
+
 import click
 
 from unembed.cli.models import ignore_option, ignored_tensors
@@ -64,11 +66,15 @@ def command(
     checks = examined.values["checks"]
     alike = compare(open_found(found)).tables if likeness else {}
     columns = {field: [check[field] for check in checks] for field in ("name", "status", "detail")}
-    values = {name: value for name, value in examined.values.items() if name != "checks"}
-    whole = Result(name="tie", values={**values, **more}, tables={"checks": Table(columns=columns), **alike})
+    values = {**examined.values, **more}
+    if values["repair"] is not None:
+        # a command to copy
+        values["repair"] = values["repair"].replace("unembed tie MODEL", f"unembed tie {shlex.quote(model)}")
+    shown = {name: value for name, value in values.items() if name != "checks"}
+    whole = Result(name="tie", values=shown, tables={"checks": Table(columns=columns), **alike})
     write_page(whole)
     if output_format == "json":
-        write_result(Result(name="tie", values={**examined.values, **more}, tables=alike), output_format)
+        write_result(Result(name="tie", values=values, tables=alike), output_format)
     else:
         write_result(whole, output_format)
     if bad := [check["name"] for check in checks if check["status"] == "broken"]:

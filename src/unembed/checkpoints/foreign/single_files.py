@@ -17,12 +17,15 @@ from unembed.checkpoints.formats.llama2c import EXCUSED, read_llama2c
 from unembed.checkpoints.formats.microgpt import ORDER_NOTE, MicroGptShape, read_count, read_microgpt
 from unembed.checkpoints.formats.torch_files import read_torch
 from unembed.checkpoints.rules.accounting import ConfigReader
-from unembed.errors import CheckpointError, UsageError, did_you_mean
+from unembed.errors import CheckpointError, TokenizerError, UsageError, did_you_mean
 from unembed.model import counts
 from unembed.model.presets import PRESETS, preset
 from unembed.model.spec import Learned
+from unembed.tokenizers.foreign import from_llama2c
 
 MICROGPT = microgpt_family.FAMILY.name
+# A million tokens of sixteen bytes: what is larger is a model's file that was cut short.
+_LARGEST_TOKENIZER = 1 << 24
 
 
 def open_torch(path: Path) -> Source:
@@ -49,6 +52,10 @@ def open_bin(path: Path, like: str | None) -> Source:
         try:
             _, count = read_count(path)
         except CheckpointError as no_microgpt:
+            if _is_tokenizer(path):
+                raise CheckpointError(
+                    f"{path}: is a tokenizer's file, which holds no weights; --tokenizer and `unembed inspect` take it"
+                ) from None
             raise CheckpointError(f"{no_llama2c}\n{no_microgpt}") from None
         return _microgpt(path, like, count)
     config: dict[str, Any] = {
@@ -63,6 +70,14 @@ def open_bin(path: Path, like: str | None) -> Source:
         tensors |= {f"{name}.{layer}": part for layer, part in enumerate(tensor)} if is_stack else {name: tensor}
     config[TIE_KEY] = not file.config.is_untied
     return Source(llama2c_family.FAMILY, "llama2.c .bin", config, tensors, str(path))
+
+
+def _is_tokenizer(path: Path) -> bool:
+    try:
+        from_llama2c(path.read_bytes() if path.stat().st_size <= _LARGEST_TOKENIZER else b"", where="")
+    except TokenizerError:
+        return False
+    return True
 
 
 def _microgpt(path: Path, like: str | None, count: int) -> Source:
