@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-import unembed.planning.plan as plan_module
 from unembed.errors import SpecError
 from unembed.model.presets import preset
 from unembed.planning import measured, trying
+from unembed.planning import plan as plan_module
 from unembed.planning.measured import MOST_FLOPS, MOST_NUMBERS, measure, trimmed
 from unembed.planning.pieces import Piece, pieces
 from unembed.planning.plan import plan
