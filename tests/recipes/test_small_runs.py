@@ -42,6 +42,12 @@ def hangul_share(text: str) -> float:
     return sum("HANGUL" in unicodedata.name(c, "") for c in letters) / len(letters)
 
 
+def ascii_share(text: str) -> float:
+    """Of the letters of a text, those that English is written with."""
+    letters = [c for c in text if c.isalpha()]
+    return sum(c.isascii() for c in letters) / len(letters)
+
+
 def words_of(text: str) -> list[str]:
     """The words of a text of four letters or more, lower case: shorter ones are met by chance."""
     return re.findall(r"[^\W\d_]{4,}", text.lower())
@@ -116,8 +122,9 @@ def test_the_whole_folder_goes_on_in_the_language_it_is_spoken_to(data, tmp_path
     assert statistics.median(map(hangul_share, korean)) > 0.8, korean
     in_spanish = text_of(folder / "quijote.txt", folder / "udhr_es.txt")
     in_english = text_of(folder / "tinyshakespeare.txt", folder / "udhr_en.txt")
-    assert_language(written(model, "—Señor —dijo Sancho—,", tokens=200), in_spanish, in_english)
+    spanish = [written(model, "—Señor —dijo Sancho—,", seed=seed) for seed in range(9)]
+    assert_language("\n".join(spanish), in_spanish, in_english)
     # hardly words yet after so few steps, but neither Korean letters nor Spanish ones
-    english = written(model, "ROMEO:\nMy lord,", tokens=200)
-    assert sum(c.isalpha() for c in english) > 100, english
-    assert all(c.isascii() for c in english if c.isalpha()), english
+    english = [written(model, "ROMEO:\nMy lord,", seed=seed) for seed in range(9)]
+    assert statistics.median(sum(c.isalpha() for c in text) for text in english) > 100, english
+    assert statistics.median(map(ascii_share, english)) > 0.97, english
