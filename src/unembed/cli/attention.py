@@ -38,9 +38,9 @@ def command(
     Examples:
 
     \b
-        unembed attention runs/tour "the girls near the boy sing"
-        unembed attention runs/tour "the girls near the boy sing" --layer 1 --head 2
-        unembed attention runs/tour "the girls near the boy sing" --over-training
+        unembed attention runs/tour "the girls near the boy"
+        unembed attention runs/tour "the girls near the boy" --layer 1 --head 2
+        unembed attention runs/tour "the girls near the boy" --over-training
         unembed attention gpt2-folder "to be or not to be" --layer 5 --format json
     """
     from unembed.lenses.attention_maps import attention_maps

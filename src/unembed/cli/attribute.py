@@ -32,8 +32,8 @@ def command(
     Examples:
 
     \b
-        unembed attribute runs/tour "the girls near the boy"
-        unembed attribute runs/tour "the girls near the boy" --target sing --against sings
+        unembed attribute runs/tour "tomorrow the girls near the boy will see"
+        unembed attribute runs/tour "tomorrow the girls near the boy will see" --target themselves
         unembed attribute llama "The capital of France is" --target " Paris" --format json
     """
     from unembed.lenses.asking import targets

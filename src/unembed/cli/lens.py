@@ -51,9 +51,9 @@ def command(
     Examples:
 
     \b
-        unembed lens runs/tour "the girls near the house"
-        unembed lens runs/tour "the girls near the house" --tuned lens.safetensors
-        unembed lens runs/tour "the girls near the house" --over-training
+        unembed lens runs/tour "the girls near the dog"
+        unembed lens runs/tour "the girls near the dog" --tuned lens.safetensors
+        unembed lens runs/tour "the girls near the dog" --over-training
         unembed lens model.gguf "The capital of France is" --target " Paris"
     """
     from unembed.lenses.logit_lens import logit_lens

@@ -57,8 +57,8 @@ def command(
     Examples:
 
     \b
-        unembed patch runs/tour "the girls near the boy" "the girl near the boy" --target sing --against sings
-        unembed patch runs/tour "the girls near the boy" "the girl near the boy" --tap z --by head
+        unembed patch runs/tour "the girls will see" "the girl will see" --target themselves --against herself
+        unembed patch runs/tour "the girls will see" "the girl will see" --tap z --by head --metric probability
     """
     from unembed.lenses.asking import targets
     from unembed.lenses.patching import patch

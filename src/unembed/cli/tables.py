@@ -16,6 +16,8 @@ from unembed.visible import visible
 
 NAME_WIDTH = 24
 _NARROWEST = 8  # a column of texts is never cut to less than this
+# Of a token a space at its edge is a part that counts.
+_OF_TOKENS = frozenset({"token", "target", "against"})
 Bold = Callable[[str], str]
 
 
@@ -80,7 +82,7 @@ def cell(value: Any, words: Words, name: str = "") -> str:
         return ", ".join(f"{visible(str(key))} {cell(item, words, str(key))}" for key, item in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
         return " ".join(cell(item, words) for item in value)
-    return visible(str(value))
+    return visible(str(value), marks_edges=name in _OF_TOKENS)
 
 
 def _is_size(name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unembed.errors import InputError, UsageError
+from unembed.errors import InputError, UsageError, did_you_mean
 from unembed.model.transformer import Transformer
 from unembed.tokenizers.base import Tokenizer, with_start
 from unembed.tokenizers.notes import refuse_misfit
@@ -67,7 +67,10 @@ def target_of(model: Transformer, target: Any, *, what: str = "lens") -> int | N
                 told = f"{what}: the target {target!r} is no token of this model"
         elif len(ids) == 1 and ids[0] != tokenizer.unknown_id:
             raise UsageError(f"{told}. {text!r}, with the space, is one")
-    raise UsageError(f"{told}. Give its first one, or the id of any")
+    if tokenizer.unknown_id in ids:
+        like = did_you_mean(target, (tokenizer.token_text(i) for i in range(tokenizer.vocab_size)), "")
+        raise UsageError(f"{told}. {like or '`unembed tokenize` shows how it reads a text'}")
+    raise UsageError(f"{told}. Give its first one, or in Python the id of any")
 
 
 def layers_of(layers: Any, *, what: str = "lens") -> Sequence[float] | None:
