@@ -9,7 +9,7 @@ import torch
 from unembed.checkpoints.foreign.single_files import open_bin
 from unembed.checkpoints.formats.llama2c import EXCUSED, Llama2cConfig, read_config, read_llama2c
 from unembed.checkpoints.formats.microgpt import MicroGptShape, read_count, read_microgpt
-from unembed.errors import CheckpointError
+from unembed.errors import CheckpointError, TokenizerError
 from unembed.tokenizers.files import load
 
 SMALL = (8, 12, 2, 2, 1, 5, 3)  # dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size, seq_len
@@ -196,3 +196,11 @@ def test_a_tokenizer_is_told_from_a_model_that_was_cut_short(data, tmp_path):
     cut.write_bytes((data / "weights" / "tok512.bin").read_bytes()[:-1])
     with pytest.raises(CheckpointError, match=r"no llama2\.c file of version 0"):
         open_bin(cut, None)
+
+
+def test_a_file_that_is_far_too_large_for_a_tokenizer_is_not_read(tmp_path):
+    for name in ("huge.bin", "huge.model"):
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(20 << 30)
+        with pytest.raises(TokenizerError, match=r"has 21,474,836,480 bytes, and no tokenizer has over 67,108,864"):
+            load(tmp_path / name)

@@ -226,5 +226,5 @@ def test_every_look_has_its_texts_in_front_and_the_same_options_at_the_end(name)
     common = names[names.index("tokenizer") :]
     if {"text", "clean"} & set(arguments):
         assert names[names.index("tokenizer") - 1] == "parse_specials"
-    assert common == [*model_names(), "html", "output_format", "lang", "quiet"]
+    assert common == [*model_names(), "html", "output_format", "lang", "quiet", "threads"]
     assert len({one.name for one in command.params}) == len(command.params)

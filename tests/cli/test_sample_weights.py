@@ -12,9 +12,10 @@ from commands import command, environment, run, screens
 from unembed import runtime
 from unembed.cli import main
 from unembed.cli import weights as cli_weights
+from unembed.errors import InputError
 from unembed.generation.weights import copies
 from unembed.generation.weights.copies import derived_bytes, packed_bytes
-from unembed.generation.weights.packing import gains_float32, has_bags, unavailable
+from unembed.generation.weights.packing import Columns, Rows, gains_float32, has_bags, unavailable
 from unembed.model.init import Gpt2Init, build
 from unembed.model.presets import preset
 
@@ -66,7 +67,7 @@ def test_rounded_weights_tell_their_error(trained, kind):
     assert 0 <= told["greedy_agreement"] <= 1
     assert told["derived_bytes"] > 0
     assert f"{kind} weights: " in done.err
-    assert f"On the last {told['n_positions']} tokens of the prompt" in done.err
+    assert f"On the last {told['n_positions']} tokens of the prompt, read by themselves, the scores" in done.err
     assert kind not in run("sample", trained, *GREEDY, "--weights", kind, "--quiet").err
 
 
@@ -110,3 +111,14 @@ def test_a_note_begins_below_the_text(trained):
     assert f"{text['text']}\n24 tokens in " in done.stdout.decode()
     # a pipe of its own gets the text and nothing else
     assert run(*line).out == GREEDY[1] + text["text"]
+
+
+@pytest.mark.skipif("float16" not in HERE, reason="no float16 kernel on this processor")
+def test_sums_that_leave_float16_are_told_before_a_word_is_written(monkeypatch):
+    for kind in (Columns, Rows):
+        plain = kind.product
+        monkeypatch.setattr(kind, "product", lambda self, x, plain=plain: plain(self, x) * float("inf"))
+    monkeypatch.setattr(copies, "unavailable", lambda *_: None)
+    model = build(preset("mini-gpt").spec, Gpt2Init(std=0.1), seed=0)
+    with pytest.raises(InputError, match=r"no finite numbers\. float16's sums end at 65,504; take bfloat16"):
+        cli_weights.writing_model(model, "float16", [1, 2], 5, quiet=True)

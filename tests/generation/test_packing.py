@@ -111,6 +111,9 @@ def test_numbers_that_do_not_fit_are_named():
     weight = torch.full((2, 2), 7e4)
     with pytest.raises(InputError, match=r"blocks\.0\.mlp\.up holds 7e\+04, and float16 ends at 65504; take bfloat16"):
         pack("float16", weight, None, "blocks.0.mlp.up")
+    weight[0, 0] = 3.4e38
+    with pytest.raises(InputError, match=r"w holds 3\.4e\+38, and bfloat16 ends at 3\.38953e\+38; take float32"):
+        pack("bfloat16", weight, None, "w")
     weight[0, 0] = float("nan")
     for kind in ("bfloat16", "float16", "int8"):
         with pytest.raises(InputError, match=r"w holds a number that is not finite"):

@@ -194,3 +194,36 @@ def test_the_type_of_numbers_by_default_is_not_asked_for():
         assert generate_ids(with_weights(model, "float32"), [[3]], n_tokens=3, sampling=GREEDY, seeds=[0])
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+class Doubled(torch.nn.Module):
+    def forward(self, weight):
+        return 2 * weight
+
+
+@pytest.mark.parametrize("kind", HERE)
+@pytest.mark.parametrize("part", ["attn.q_proj", "attn.o_proj", "mlp.up", "mlp.down", "attn_norm", "head", "embed"])
+def test_weights_that_are_computed_are_computed_anew_for_each_token(kind, part):
+    """Parametrized before packing: a prompt and the tokens after it follow what the weights are computed from."""
+    model = float32(changed(GATED, head__has_bias=True))
+    owner = {"head": model.head, "embed": model.embed}.get(part) or next(
+        module for name, module in model.blocks[0].named_modules() if name == part
+    )
+    key = next(name for name in ("weight", "gain", "table", "bias") if owner._parameters.get(name) is not None)
+    torch.nn.utils.parametrize.register_parametrization(owner, key, Doubled(), unsafe=True)
+    made = with_weights(model, kind)
+    with torch.no_grad():
+        for _ in range(2):
+            assert torch.allclose(made(torch.tensor([[3]])), model(torch.tensor([[3]])), atol=0.2)
+            assert torch.equal(made(torch.tensor([[3, 4]])), model(torch.tensor([[3, 4]])))
+            owner.parametrizations[key].original.mul_(-3)
+
+
+def test_an_eps_that_float32_does_not_have_is_left_to_the_exact_norm():
+    model = float32(GATED)
+    for norm in (module for module in model.modules() if hasattr(module, "eps")):
+        norm.eps = 1e-300
+    with torch.no_grad():
+        model.embed.table[3] = 0
+        ids = torch.tensor([[3]])
+        assert torch.equal(torch.isnan(with_weights(model, "float32")(ids)), torch.isnan(model(ids)))

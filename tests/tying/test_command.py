@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 import torch
@@ -26,6 +27,7 @@ from tying.models import Tiny, tied
 from unembed.checkpoints.convert import write_model
 from unembed.checkpoints.foreign import gguf_export
 from unembed.checkpoints.rules.tensors import to_theirs
+from unembed.cli import tie
 from unembed.errors import CheckpointError, InputError, UsageError
 
 KEYS = {"tied", "verdict", "kind", "repair", "checks"}
@@ -265,3 +267,12 @@ def test_a_run_that_is_shared_otherwise_is_told_so_and_names_its_way_out(sharing
         assert "First: unembed tie run --repair untie --out DIR, then convert DIR." in refused.err
     assert command("tie", "run", "--repair", "untie", "--out", "plain").code == 0
     assert command("convert", "plain", "out").code == 0
+
+
+def test_the_repair_is_a_command_to_copy():
+    with click.Context(tie.command) as context:
+        assert tie._same("-m y", None) == "unembed tie './-m y'"
+        context.meta["unembed.ignored_tensors"] = ("foo.*",)
+        assert tie._same("exported", None) == "unembed tie exported --ignore-tensor 'foo.*'"
+        context.meta["unembed.ignored_tensors"] = ()
+        assert tie._same("it's", "mini-gpt") == """unembed tie 'it'"'"'s' --like mini-gpt"""

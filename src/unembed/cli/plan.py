@@ -38,7 +38,9 @@ from unembed.errors import UsageError
 )
 @click.option("--tokens", type=int, help="Tokens of the whole run (default: 20 for each parameter).")
 @click.option("--price", type=float, help="US dollars for one device and hour (default: a list price of 2025).")
-@click.option("--threads", type=int, help="Threads of each process on cpu (default: the cores, shared out).")
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="Threads of each process on cpu (default: the cores, shared out)."
+)
 @click.option("--like", metavar="PRESET", help="The preset whose shape a microGPT .bin has; it holds none.")
 @ignore_option
 @html_option

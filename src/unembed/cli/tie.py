@@ -69,7 +69,7 @@ def command(
     values = {**examined.values, **more}
     if values["repair"] is not None:
         # a command to copy
-        values["repair"] = values["repair"].replace("unembed tie MODEL", f"unembed tie {shlex.quote(model)}")
+        values["repair"] = values["repair"].replace("unembed tie MODEL", _same(model, like))
     shown = {name: value for name, value in values.items() if name != "checks"}
     whole = Result(name="tie", values=shown, tables={"checks": Table(columns=columns), **alike})
     write_page(whole)
@@ -79,3 +79,10 @@ def command(
         write_result(whole, output_format)
     if bad := [check["name"] for check in checks if check["status"] == "broken"]:
         raise InputError(f"{model}: {len(bad)} of {len(checks)} checks say broken: {', '.join(bad)}")
+
+
+def _same(model: str, like: str | None) -> str:
+    """The command that meets this MODEL again, as it was given, in a shell."""
+    words = ["unembed", "tie", f"./{model}" if model.startswith("-") else model]
+    words += [word for name in ignored_tensors() for word in ("--ignore-tensor", name)]
+    return shlex.join([*words, *(("--like", like) if like is not None else ())])

@@ -3,6 +3,7 @@
 The next file to read is ../generation/weights/packing.py.
 """
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unembed.cli.render import say
+from unembed.errors import InputError
+from unembed.visible import counted
 
 if TYPE_CHECKING:
     from unembed.generation.texts import Writing
@@ -61,10 +64,14 @@ def writing_model(
     if chosen == "float32":
         return made, {"weights": {"kind": kind, "derived_bytes": derived_bytes(made)}}
     facts = dict(rounding_error(model, made, prompt_ids[-_MOST_MEASURED:]).values)
+    if not math.isfinite(facts["worst_logit_difference"]):
+        end = " float16's sums end at 65,504; take bfloat16" if kind == "float16" else " take float32"
+        raise InputError(f"weights: with {kind} weights the model's scores on the prompt are no finite numbers.{end}")
     n_same = round(facts["greedy_agreement"] * facts["n_positions"])
     say(
-        f"{kind} weights: {_megabytes(derived_bytes(made))} beside the model's own. On the last {facts['n_positions']} "
-        f"tokens of the prompt the scores differ by {facts['worst_logit_difference']:.2g} nats at most, the distributions by "
+        f"{kind} weights: {_megabytes(derived_bytes(made))} beside the model's own. On the last "
+        f"{counted(facts['n_positions'], 'token')} of the prompt, read by themselves, the scores differ by "
+        f"{facts['worst_logit_difference']:.2g} nats at most, the distributions by "
         f"{facts['kl_nats']:.2g} nats (KL), and the greedy choice is the same at {n_same} of them",
         quiet=quiet,
     )
@@ -76,7 +83,7 @@ def guessed(writing: "Writing", n_guesses: int, *, quiet: bool) -> dict[str, Any
     if not n_guesses:
         return {}
     made = writing.continuation
-    seldom = made.n_forwards and len(made.ids) < _PAYS * made.n_forwards
+    seldom = made.n_guessed and len(made.ids) < _PAYS * made.n_forwards
     advice = "; so few make it no faster on a processor, leave --lookup out" if seldom else ""
     say(
         f"{len(made.ids)} tokens in {made.n_forwards} forwards: {made.n_guessed_right} of {made.n_guessed} guesses were "

@@ -43,7 +43,8 @@ def resize_vocabulary(model: Transformer, vocab_size: int, *, seed: int = 0) -> 
     if is_orthonormal and vocab_size < len(model.embed.table):
         raise UsageError(
             f"vocab_size is {vocab_size}, and the table has {len(model.embed.table)} rows whose columns are orthonormal for "
-            "its pseudo-inverse head; cutting rows off would end that. Untie it first: unembed tie MODEL --repair untie"
+            "its pseudo-inverse head; cutting rows off would end that. Untie it first: "
+            "unembed tie MODEL --repair untie --out DIR"
         )
     spec = check(replace(model.spec, embedding=replace(model.spec.embedding, vocab_size=vocab_size)))
     generator = torch.Generator().manual_seed(seed)

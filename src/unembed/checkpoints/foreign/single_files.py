@@ -21,11 +21,9 @@ from unembed.errors import CheckpointError, TokenizerError, UsageError, did_you_
 from unembed.model import counts
 from unembed.model.presets import PRESETS, preset
 from unembed.model.spec import Learned
-from unembed.tokenizers.foreign import from_llama2c
+from unembed.tokenizers.foreign import LARGEST_BYTES, from_llama2c
 
 MICROGPT = microgpt_family.FAMILY.name
-# A million tokens of sixteen bytes: what is larger is a model's file that was cut short.
-_LARGEST_TOKENIZER = 1 << 24
 
 
 def open_torch(path: Path) -> Source:
@@ -74,7 +72,7 @@ def open_bin(path: Path, like: str | None) -> Source:
 
 def _is_tokenizer(path: Path) -> bool:
     try:
-        from_llama2c(path.read_bytes() if path.stat().st_size <= _LARGEST_TOKENIZER else b"", where="")
+        from_llama2c(path.read_bytes() if path.stat().st_size <= LARGEST_BYTES else b"", where="")
     except TokenizerError:
         return False
     return True

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 from unembed.errors import UsageError
 from unembed.generation.checks import check_model
@@ -50,12 +51,14 @@ def with_weights(model: Transformer, kind: WeightKind) -> Transformer:
     if (reason := unavailable(kind, device)) is not None:
         raise UsageError(f"weights: {reason}")
     exchanged: dict[nn.Module, nn.Module] = {
-        norm: RowNorm(norm) for norm in model.modules() if isinstance(norm, RmsNormModule)
+        norm: RowNorm(norm) for norm in model.modules() if isinstance(norm, RmsNormModule) and _is_plain(norm)
     }
-    if kind != "float32":
+    if kind != "float32" and _is_plain(model.head) and _is_plain(model.embed):
         exchanged[model.head] = PackedHead(model.head, model.unembed_table(), kind)
     if kind != "float32" or gains_float32(device):
         for name, module, owns in _products(model):
+            if not all(map(_is_plain, (module, *owns))):  # computed weights are computed anew for each token
+                continue
             exchanged[module] = _in_place_of(module, Joined(owns, kind, name))
     return _rebuilt(model, exchanged)
 
@@ -78,6 +81,11 @@ def _products(model: Transformer) -> Iterator[tuple[str, nn.Module, list[Project
             else:
                 yield f"{name}.gate, up", module, [module.gate, module.up]
             yield f"{name}.down", module.down, [module.down]
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Whether a module's weights are its own parameters: none is computed from others (parametrized, pruned)."""
+    return not parametrize.is_parametrized(module) and not any(name.endswith("_orig") for name in module._parameters)
 
 
 def _in_place_of(module: nn.Module, derived: Joined) -> nn.Module:

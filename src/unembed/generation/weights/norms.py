@@ -15,6 +15,9 @@ from unembed.generation.weights.modules import become
 from unembed.model.norms import RmsNormModule
 from unembed.model.product import is_watched, wants_gradient
 
+# Below this float32 has no such number, or no inverse of its root, and the sum of eps and squares here is in float64.
+_LEAST = 1e-30
+
 
 class RowNorm(RmsNormModule):
     """As `RmsNormModule`, with its very gain; for a single row in float32 the squares are summed in another order."""
@@ -40,6 +43,7 @@ class RowNorm(RmsNormModule):
         gain = self.gain
         return (
             x.numel() == self.width == x.shape[-1]
+            and (self.eps == 0 or self.eps > _LEAST)
             and x.dtype == torch.float32
             and x.is_cpu
             and x.is_contiguous()

@@ -56,8 +56,8 @@ def pack(
     dtype = _HALVES[kind]
     if (largest := float(weight.abs().max())) > torch.finfo(dtype).max:
         raise InputError(
-            f"weights: {name} holds {largest:.4g}, and float16 ends at {torch.finfo(dtype).max:g}; "
-            "take bfloat16, which has float32's range"
+            f"weights: {name} holds {largest:.4g}, and {kind} ends at {torch.finfo(dtype).max:g}; "
+            + ("take bfloat16, which goes nearly as far as float32" if kind == "float16" else "take float32")
         )
     return Columns(weight, bias, dtype) if has_bags(weight.device) else Rows(weight, bias, dtype)
 
