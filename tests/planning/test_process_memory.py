@@ -98,9 +98,9 @@ def test_blocks_that_are_run_again_save_what_is_promised():
 @pytest.mark.parametrize(
     ("spec", "settings"), [(GPT, {"chunked_loss": True}), (GPT, {"tied": False}), (LLAMA, {"chunked_loss": True})]
 )
-def test_what_is_kept_between_steps_is_two_fifths_more_at_most(spec, settings):
+def test_what_is_kept_between_steps_is_half_more_at_most(spec, settings):
     config = config_of(spec, 4, **settings)
-    assert planned(config).process_peak < growth(config, "kept") < 1.4 * planned(config).process_peak
+    assert planned(config).process_peak < growth(config, "kept") < 1.5 * planned(config).process_peak
 
 
 def test_each_switch_moves_the_estimate():

@@ -41,7 +41,7 @@ def _counted(config: RunConfig) -> TrainingMemory:
 
 
 def keep_to_plan(config: RunConfig, *, n_processes: int = 1) -> None:
-    """Lets the process keep what it frees, a sixth faster and up to two fifths larger than planned, where there is room.
+    """Lets the process keep what it frees, a sixth faster and up to half larger than planned, where there is room.
 
     A large run gives it back where less than twice the plan is free, and where blocks are run again, which is asked for to
     save memory. `n_processes` share the machine.
@@ -73,5 +73,5 @@ def memory_sentence(config: RunConfig) -> str | None:
         saving.append("checkpoint_activations=true")
     less = f"; less with --set {' --set '.join(saving)}" if saving else ""
     if not training.checkpoint_activations:
-        less += "; where twice that is free, up to two fifths more is kept between steps, for speed"
+        less += "; where twice that is free, up to half more is kept between steps, for speed"
     return f"memory: steps take about {memory.process_peak / 1e6:,.0f} MB on a CPU ({told}, not all at once){less}"
