@@ -122,7 +122,7 @@ def test_sentence_names_total_parts_and_what_would_save():
     assert said.startswith(
         f"memory: steps take about {total:,.0f} MB on a CPU (weights, gradients and optimizer 247 MB, "
     )
-    kept = "; where twice that is free, up to two fifths more is kept between steps, for speed"
+    kept = "; where twice that is free, up to half more is kept between steps, for speed"
     assert said.endswith("; less with --set chunked_loss=true" + kept)
     deep = memory_sentence(config_of(DEEP, 12))
     assert deep is not None
