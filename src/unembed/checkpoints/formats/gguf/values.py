@@ -20,11 +20,13 @@ BOOL, STRING, ARRAY = 7, 8, 9
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", BOOL: "B", 10: "Q", 11: "q", 12: "d"}
 
 # Bytes that keys, values and names may take as Python objects, beyond their bytes in the file: room for a vocabulary of
-# 800,000 entries with its merges, and no more for a file that is made of nothing but tiny strings.
+# 450,000 entries with its merges (the largest in use has 262,000), and no more for a file made of nothing but tiny strings.
 OBJECT_LIMIT_BYTES = 64 * 2**20
 # One text; in memory it may take four times as many bytes. The longest ones in use are chat templates, below 100 kB.
 TEXT_LIMIT_BYTES = 8 * 2**20
 _VALUE_COST = 512  # what a dictionary's entry or a small array takes, and its share of the second that reading may last
+# A text's place in its list, and what an allocator rounds up.
+_PLACE = 24
 _MAX_DEPTH = 4
 _LENGTH = struct.Struct("<Q").unpack_from
 
@@ -100,7 +102,7 @@ class Walk:
                     f"the text of {length:,} bytes at byte {at:,} is not UTF-8 (from its byte {error.start:,} on)."
                 )
             at += length
-            if (allowance := allowance - sys.getsizeof(text) + length) < 0:
+            if (allowance := allowance - sys.getsizeof(text) - _PLACE + length) < 0:
                 self.charge(OBJECT_LIMIT_BYTES + 1)
             found.append(text)
         self.at, self._allowance = at, allowance
