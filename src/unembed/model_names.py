@@ -18,6 +18,7 @@ MODEL_KINDS = (
 )
 RUN_FILE, CONFIG = "run.json", "config.json"
 # Files that other programs lay beside a model's weights, and ours beside a run's.
+A_TOKENIZER = "is a tokenizer's file, which holds no weights; --tokenizer and `unembed inspect` take it"
 _BESIDE = (".json", ".jsonl", ".model", ".jinja", ".md", ".index", ".bpe")
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "encoder.json", "merges.txt", "vocab.bpe", "vocab.txt")
 _NEEDS_CONFIG = re.compile(r"\.safetensors$|^pytorch_model.*\.bin$")
@@ -53,7 +54,7 @@ def _why_no_file(path: Path) -> str:
         if any((folder / name).is_file() for name in (CONFIG, RUN_FILE, "MANIFEST.json")):
             return f"is one of the files beside a model's weights. Name its folder: {shown(folder)}"
         if is_tokenizer:
-            return "is a tokenizer's file, which holds no weights; --tokenizer and `unembed inspect` take it"
+            return A_TOKENIZER
     return f"this kind of file is no model. A MODEL is {MODEL_KINDS}."
 
 

@@ -1,4 +1,4 @@
-"""The machine under a run: device, number type, threads. Chosen by the caller, looked at by nobody else.
+"""The machine under a run: device, number type, threads, processor. Chosen by the caller, looked at by nobody else.
 
 Nothing is probed when this file is imported, and what is measured is not kept here: whoever asks keeps the answer. The next
 file to read is results.py.
@@ -6,6 +6,7 @@ file to read is results.py.
 
 import ctypes
 import os
+import platform
 import sys
 from pathlib import Path
 from typing import Literal
@@ -55,13 +56,19 @@ def has_bfloat16(device: str) -> Literal[True] | str:
         return True if is_there else f"{device} has no instructions for it"
     if kind != "cpu":
         return f"{device} is not known to have instructions for it"
-    try:
-        told = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        told = ""
     # one of AMX and AVX-512 on x86, bf16 on Arm
-    is_there = any(set(line.split()) & {"amx_bf16", "avx512_bf16", "bf16"} for line in told.splitlines())
+    is_there = any(
+        set(line.split()) & {"amx_bf16", "avx512_bf16", "bf16"} for line in told_of_the_processor().splitlines()
+    )
     return True if is_there else "this processor has no instructions for it"
+
+
+def told_of_the_processor() -> str:
+    """What the system says of its processors, in its own words: their maker, their instructions on Linux."""
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # Windows names the maker, too
+        return platform.processor()
 
 
 def most_threads() -> int:

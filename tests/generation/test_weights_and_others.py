@@ -10,6 +10,7 @@ import weakref
 
 import pytest
 import torch
+from torch.nn.utils import prune
 from torch.utils.flop_counter import FlopCounterMode
 
 from generation.test_weight_copies import CPU, float32, is_old
@@ -217,6 +218,22 @@ def test_weights_that_are_computed_are_computed_anew_for_each_token(kind, part):
             assert torch.allclose(made(torch.tensor([[3]])), model(torch.tensor([[3]])), atol=0.2)
             assert torch.equal(made(torch.tensor([[3, 4]])), model(torch.tensor([[3, 4]])))
             owner.parametrizations[key].original.mul_(-3)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+@pytest.mark.parametrize("kind", HERE)
+@pytest.mark.parametrize("part", ["attn.q_proj", "attn.o_proj", "mlp.gate", "mlp.down"])
+def test_weights_that_a_hook_computes_are_computed_anew_for_each_token(kind, part):
+    """The older ways of torch: what a layer's weight is made of are parameters, the weight itself is none."""
+    for change in (torch.nn.utils.weight_norm, lambda own: prune.l1_unstructured(own, "weight", 0.5)):
+        model = float32(GATED)
+        owner = change(model.blocks[0].get_submodule(part)) or model.blocks[0].get_submodule(part)
+        made = with_weights(model, kind)
+        with torch.no_grad():
+            for _ in range(2):
+                assert torch.allclose(one(made), one(model), atol=0.2)
+                assert torch.equal(made(torch.tensor([[3, 4]])), model(torch.tensor([[3, 4]])))
+                next(value for name, value in owner.named_parameters() if name in ("weight_g", "weight_orig")).mul_(-3)
 
 
 def test_an_eps_that_float32_does_not_have_is_left_to_the_exact_norm():

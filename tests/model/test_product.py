@@ -10,6 +10,7 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from unembed import runtime
 from unembed.model import product as module
 from unembed.model.product import product, suits
 
@@ -217,14 +218,14 @@ def test_where_mkl_is_at_home_it_gets_everything(called, monkeypatch):
     ("told", "is_intel"), [("vendor_id\t: GenuineIntel\n", True), ("vendor_id\t: AuthenticAMD\n", False), ("", False)]
 )
 def test_the_maker_is_read_from_the_system(told, is_intel, monkeypatch):
-    monkeypatch.setattr(module.Path, "read_text", lambda *_, **__: told)
+    monkeypatch.setattr(runtime.Path, "read_text", lambda *_, **__: told)
     assert module.is_intel.__wrapped__() is is_intel
 
     def missing(*_, **__):
         raise FileNotFoundError("/proc/cpuinfo")
 
-    monkeypatch.setattr(module.Path, "read_text", missing)
-    monkeypatch.setattr(module.platform, "processor", lambda: "Intel64 Family 6 Model 85 Stepping 7, GenuineIntel")
+    monkeypatch.setattr(runtime.Path, "read_text", missing)
+    monkeypatch.setattr(runtime.platform, "processor", lambda: "Intel64 Family 6 Model 85 Stepping 7, GenuineIntel")
     assert module.is_intel.__wrapped__()
 
 

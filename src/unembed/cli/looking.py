@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unembed.cli.models import model_options
+from unembed.cli.models import model_options, threads_option
 from unembed.cli.paths import complete_model
 from unembed.cli.prompts import parses_specials, read_prompt, specials_option
 from unembed.cli.render import format_option, html_option, quiet_option, say, words, write_page, write_result
 from unembed.cli.unread import tell_unread
-from unembed.visible import visible
 
 if TYPE_CHECKING:
     from unembed.model.transformer import Transformer
@@ -32,7 +31,7 @@ def looking_command(
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         own = function.__dict__.pop("__click_params__", [])  # click collects them from the last one up
-        function = model_options(html_option(format_option(quiet_option(_threads_option(function)))))
+        function = model_options(html_option(format_option(quiet_option(threads_option(function)))))
         if texts:
             function = specials_option(function)
         function.__click_params__ += own  # type: ignore[attr-defined]
@@ -44,16 +43,6 @@ def looking_command(
         return click.command(name=name, context_settings={"help_option_names": ["-h", "--help"]})(function)
 
     return decorate
-
-
-def _threads_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--threads",
-        type=int,
-        callback=_use_threads,
-        expose_value=False,
-        help="Threads of the CPU kernels; 1 is quicker for small models, and where other programs are busy.",
-    )(command)
 
 
 def read_ids(what: str, model: "Transformer", text: str, *, quiet: bool) -> list[int]:
@@ -74,26 +63,12 @@ def show(result: "Result", output_format: str, *, quiet: bool, tables: "dict[str
         write_result(result, output_format)
         return
     # arrays and lists are for programs; a table says the same
-    values = {
-        n: _seen(value) for n, value in result.values.items() if not isinstance(value, list) and not np.ndim(value)
-    }
+    values = {n: value for n, value in result.values.items() if not isinstance(value, list) and not np.ndim(value)}
     write_result(
         replace(result, tables=result.tables if tables is None else tables, values=values, pictures=()), "table"
     )
     for note in result.notes:
         say(words().text(f"note.{note}"), quiet=quiet)
-
-
-def _seen(value: Any) -> Any:
-    """A token may be a line break, which would begin a line here."""
-    return visible(value) if isinstance(value, str) else value
-
-
-def _use_threads(context: click.Context, parameter: click.Parameter, value: int | None) -> None:
-    if value is not None:
-        from unembed.runtime import set_threads
-
-        set_threads(value)
 
 
 def grid(table: "Table", down: str, across: str, value: str, heads: Sequence[str] | None = None) -> "Table":

@@ -43,6 +43,24 @@ def _note_ignored(context: click.Context, parameter: click.Parameter, value: tup
     context.meta[_IGNORED] = value
 
 
+def threads_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --threads to a command; it holds for the whole process, so the command itself need not know of it."""
+    return click.option(
+        "--threads",
+        type=int,
+        expose_value=False,
+        callback=_use_threads,
+        help="Threads of the CPU kernels; 1 is quicker for small models, and where other programs are busy.",
+    )(command)
+
+
+def _use_threads(context: click.Context, parameter: click.Parameter, value: int | None) -> None:
+    if value is not None:
+        from unembed.runtime import set_threads
+
+        set_threads(value)
+
+
 def ignored_tensors() -> tuple[str, ...]:
     """The names that --ignore-tensor gave to this call."""
     names: tuple[str, ...] = click.get_current_context().meta.get(_IGNORED, ())

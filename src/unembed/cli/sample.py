@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unembed.cli.models import model_options, open_model
+from unembed.cli.models import model_options, open_model, threads_option
 from unembed.cli.paths import complete_model
 from unembed.cli.prompts import parses_specials, read_prompt, read_prompts, specials_option
 from unembed.cli.render import format_option, quiet_option, say, write_result
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     "unfiltered distribution, probability that after temperature and filters, with which it was drawn.",
 )
 @weight_options
-@click.option("--threads", type=int, help="Threads of the CPU kernels; 1 is quicker where other programs are busy.")
+@threads_option
 @specials_option
 @model_options
 @format_option
@@ -98,7 +98,6 @@ def command(
     n_top: int | None,
     weights: str | None,
     n_guesses: int,
-    threads: int | None,
     tokenizer: str | None,
     like: str | None,
     output_format: str,
@@ -120,7 +119,6 @@ def command(
     from unembed.errors import UsageError
     from unembed.generation.checks import check_stops
     from unembed.generation.sampling import Sampling, check_sampling
-    from unembed.runtime import set_threads
 
     if greedy and temperature not in (None, 0.0):
         raise UsageError(f"--greedy and --temperature {temperature} contradict each other; give one of them")
@@ -148,7 +146,6 @@ def command(
         "past_context": past_context,
     }
     stops = check_stops(stops)
-    set_threads(threads)
     if prompts is not None:
         requests = read_prompts(prompts, seed)
         _many(open_model(model, tokenizer, like, quiet=quiet), requests, stops, options, output_format, quiet)

@@ -124,7 +124,7 @@ class _Shown:
             return _Shown(label, None, [("", visible(item)) for item in plain])
         if isinstance(plain, list) and plain and isinstance(plain[0], list):
             return _Shown(label, f"{' x '.join(map(str, _shape(plain)))} numbers")
-        if isinstance(plain, str) and "\n" in plain:
+        if isinstance(plain, str) and "\n" in plain and name not in _OF_TOKENS:
             return _Shown(label, None, [("", visible(line)) for line in plain.split("\n")])
         return _Shown(label, cell(_chosen(name, plain, words), words, name))
 

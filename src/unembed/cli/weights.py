@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unembed.cli.render import say
+from unembed.cli.render import say, words
 from unembed.errors import InputError
 from unembed.visible import counted
 
@@ -54,6 +54,7 @@ def writing_model(
     model: "Transformer", kind: str | None, prompt_ids: Sequence[int], n_tokens: int, *, quiet: bool
 ) -> "tuple[Transformer, dict[str, Any]]":
     """The model to write one text with, and what the JSON tells of its weights. Raises: UsageError, InputError."""
+    from unembed.cli.tables import cell
     from unembed.generation.weights.copies import derived_bytes, with_weights
     from unembed.generation.weights.packing import check_kind
     from unembed.generation.weights.rounding import rounding_error
@@ -69,7 +70,7 @@ def writing_model(
         raise InputError(f"weights: with {kind} weights the model's scores on the prompt are no finite numbers.{end}")
     n_same = round(facts["greedy_agreement"] * facts["n_positions"])
     say(
-        f"{kind} weights: {_megabytes(derived_bytes(made))} beside the model's own. On the last "
+        f"{kind} weights: {cell(derived_bytes(made), words(), 'derived_bytes')} beside the model's own. On the last "
         f"{counted(facts['n_positions'], 'token')} of the prompt, read by themselves, the scores differ by "
         f"{facts['worst_logit_difference']:.2g} nats at most, the distributions by "
         f"{facts['kl_nats']:.2g} nats (KL), and the greedy choice is the same at {n_same} of them",
@@ -97,11 +98,7 @@ def told_speed(writing: "Writing", seconds: float, *, asked: bool, quiet: bool) 
     """How fast a text was written, for people who watch it or who `asked` for a way to write faster."""
     n = len(writing.continuation.ids)
     if n and (asked or sys.stderr.isatty()):
-        say(f"{n:,} {'token' if n == 1 else 'tokens'} in {seconds:,.1f} s ({n / seconds:,.0f} tokens/s)", quiet=quiet)
-
-
-def _megabytes(n_bytes: int) -> str:
-    return f"{n_bytes / 1e6:,.{0 if n_bytes >= 1e7 else 2}f} MB"
+        say(f"{counted(n, 'token')} in {seconds:,.1f} s ({n / seconds:,.0f} tokens/s)", quiet=quiet)
 
 
 def _gains(model: "Transformer", n_tokens: int) -> bool:

@@ -99,10 +99,10 @@ def _numbers(spec: Spec, where: str) -> Iterator[str]:
 def _rules(spec: TransformerSpec) -> Iterator[str]:
     """The rules that tie two fields together."""
     position = spec.embedding.position
-    if isinstance(position, Learned) and position.n_rows - position.offset < spec.context_length:
+    if isinstance(position, Learned) and position.room < spec.context_length:
         yield (
             f"embedding.position has {position.n_rows} rows and offset {position.offset}, room for "
-            f"{position.n_rows - position.offset} positions, but context_length is {spec.context_length}"
+            f"{position.room} positions, but context_length is {spec.context_length}"
         )
     dropout = spec.embedding.token_dropout
     if dropout is not None and not (dropout.mask_id < spec.embedding.vocab_size and 0 < dropout.trained_share < 1):

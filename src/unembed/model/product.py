@@ -9,10 +9,8 @@ read is linear.py.
 """
 
 import os
-import platform
 import time
 from functools import cache
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -20,6 +18,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import forward_ad
+
+from unembed.runtime import told_of_the_processor
 
 # oneDNN's call costs some 10 microseconds more than MKL's: below so many multiplications that is not won back. One row is
 # bound by reading the matrix, in which oneDNN is twice as quick, so there it is won back sooner.
@@ -89,11 +89,7 @@ def has_onednn() -> bool:
 @cache
 def is_intel() -> bool:
     """Whether the processor is of MKL's own maker: there it is the quickest for nearly every product, a single row included."""
-    try:
-        told = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # Windows says it so
-        told = platform.processor()
-    return "GenuineIntel" in told
+    return "GenuineIntel" in told_of_the_processor()
 
 
 def _is_row(bias: Tensor, weight: Tensor) -> bool:

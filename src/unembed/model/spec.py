@@ -45,6 +45,11 @@ class Learned(Spec, tag="learned", frozen=True, kw_only=True):
     n_rows: int
     offset: int
 
+    @property
+    def room(self) -> int:
+        """How many positions there are."""
+        return self.n_rows - self.offset
+
 
 class Sinusoidal(Spec, tag="sinusoidal", frozen=True, kw_only=True):
     """PE(p, 2i) = sin(p / theta^(2i/d)), PE(p, 2i+1) = cos(same), added. Source: arXiv:1706.03762, section 3.5."""

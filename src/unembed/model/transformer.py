@@ -166,7 +166,7 @@ class Transformer(nn.Module):
         if isinstance(learned, Learned):
             # only padding can make the longest sequence shorter than the batch is wide; then it has to be looked up
             longest = n_before + n_new
-            if is_padded and longest > learned.n_rows - learned.offset:
+            if is_padded and longest > learned.room:
                 longest = int(n_tokens.max())
             check_length(learned, longest)
         return positions, n_tokens

@@ -80,8 +80,6 @@ class LightOptimizer(torch.optim.Optimizer):
             eps=group["eps"],
             maximize=False,
         )
-        # the fused kernel does not count that it writes, which those who keep something made of a parameter go by
-        torch.autograd.graph.increment_version(parameters)
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:

@@ -71,9 +71,10 @@ def plan(
     """
     check_setup(setup)
     position, context_length = spec.embedding.position, setup.context_length
-    if isinstance(position, Learned) and context_length > (most := position.n_rows - position.offset):
+    if isinstance(position, Learned) and context_length > position.room:
         raise UsageError(
-            f"plan: context is {context_length:,} tokens, and the model has {most:,} learned positions; give at most as many"
+            f"plan: context is {context_length:,} tokens, and the model has {position.room:,} learned positions; "
+            "give at most as many"
         )
     machine = None if device == "cpu" else _machine(device)
     memory_bytes = int(machine.memory_bytes * (1 - RESERVED_SHARE)) if machine else _main_memory() // setup.devices

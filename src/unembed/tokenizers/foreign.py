@@ -23,7 +23,7 @@ _PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 VOCABULARY_NAMES = tuple(name for name, _ in _PAIRS)
 PAIRED_NAMES = tuple(name for pair in _PAIRS for name in pair)
 # Four million tokens of sixteen bytes: what is larger is something else, and would fill the memory.
-LARGEST_BYTES = 1 << 26
+_LARGEST_BYTES = 1 << 26
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
 
@@ -56,9 +56,9 @@ def load(path: Path) -> Tokenizer:
     for vocabulary, merges in _PAIRS:
         if path.name in (vocabulary, merges):
             return _from_pair(path.parent / vocabulary, path.parent / merges)
-    if path.suffix in (".model", ".bin") and (size := path.stat().st_size) > LARGEST_BYTES:
+    if path.suffix in (".model", ".bin") and (size := path.stat().st_size) > _LARGEST_BYTES:
         raise TokenizerError(
-            f"{path}: has {size:,} bytes, and no tokenizer has over {LARGEST_BYTES:,}; is it a model's file?"
+            f"{path}: has {size:,} bytes, and no tokenizer has over {_LARGEST_BYTES:,}; is it a model's file?"
         )
     if path.suffix == ".model":
         # Programs that read such a file put its start token before a text, unless they are told otherwise.

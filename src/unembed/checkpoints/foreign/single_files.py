@@ -21,7 +21,8 @@ from unembed.errors import CheckpointError, TokenizerError, UsageError, did_you_
 from unembed.model import counts
 from unembed.model.presets import PRESETS, preset
 from unembed.model.spec import Learned
-from unembed.tokenizers.foreign import LARGEST_BYTES, from_llama2c
+from unembed.model_names import A_TOKENIZER
+from unembed.tokenizers.foreign import load as load_tokenizer
 
 MICROGPT = microgpt_family.FAMILY.name
 
@@ -51,9 +52,7 @@ def open_bin(path: Path, like: str | None) -> Source:
             _, count = read_count(path)
         except CheckpointError as no_microgpt:
             if _is_tokenizer(path):
-                raise CheckpointError(
-                    f"{path}: is a tokenizer's file, which holds no weights; --tokenizer and `unembed inspect` take it"
-                ) from None
+                raise CheckpointError(f"{path}: {A_TOKENIZER}") from None
             raise CheckpointError(f"{no_llama2c}\n{no_microgpt}") from None
         return _microgpt(path, like, count)
     config: dict[str, Any] = {
@@ -72,7 +71,7 @@ def open_bin(path: Path, like: str | None) -> Source:
 
 def _is_tokenizer(path: Path) -> bool:
     try:
-        from_llama2c(path.read_bytes() if path.stat().st_size <= LARGEST_BYTES else b"", where="")
+        load_tokenizer(path)
     except TokenizerError:
         return False
     return True

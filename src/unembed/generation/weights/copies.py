@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from unembed.errors import UsageError
@@ -84,8 +84,9 @@ def _products(model: Transformer) -> Iterator[tuple[str, nn.Module, list[Project
 
 
 def _is_plain(module: nn.Module) -> bool:
-    """Whether a module's weights are its own parameters: none is computed from others (parametrized, pruned)."""
-    return not parametrize.is_parametrized(module) and not any(name.endswith("_orig") for name in module._parameters)
+    """Whether a module's weights are its own parameters: none is computed from others (parametrized, pruned, weight_norm)."""
+    computed = (isinstance(field, Tensor) for name, field in vars(module).items() if name not in _FIELDS)
+    return not parametrize.is_parametrized(module) and not any(computed)
 
 
 def _in_place_of(module: nn.Module, derived: Joined) -> nn.Module:

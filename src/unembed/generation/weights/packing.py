@@ -73,12 +73,11 @@ class Columns:
     ) -> None:
         self._blocks = cut(*weight.shape)
         self._columns, self._bias = self._blocks.arranged(weight.to(dtype)), bias
-        self._is_exact = dtype == torch.float32
         self.n_bytes = self._columns.numel() * self._columns.element_size()
 
     def product(self, x: Float[Tensor, "one from_width"]) -> Float[Tensor, "one to_width"]:
         """The sum over k of x[k] times column k; the bias is added in float32."""
-        rows, begins = self._blocks.places(in_pieces=self._is_exact)
+        rows, begins = self._blocks.places(in_pieces=self._columns.dtype == torch.float32)
         # to the type before it is repeated; which changes nothing for float32
         weights = self._blocks.weights(x.detach().to(self._columns.dtype))
         sums, *_ = torch.embedding_bag(self._columns, rows, begins, mode=_SUM, per_sample_weights=weights)

@@ -21,8 +21,7 @@ def learned_positions(
 
 def check_length(spec: Learned, n_positions: int) -> None:
     """Refuses a sequence that is longer than the table. Raises: ShapeError, before any device is touched."""
-    room = spec.n_rows - spec.offset
-    if n_positions > room:
+    if n_positions > (room := spec.room):
         raise ShapeError(
             f"positions: the sequence has {n_positions} tokens, but the table of learned positions has room for {room}"
             f"{f' ({spec.n_rows} rows, the first {spec.offset} reserved)' if spec.offset else ''}. "
